@@ -1,0 +1,1 @@
+"""The door to the operating system: this machine, or a recorded one."""

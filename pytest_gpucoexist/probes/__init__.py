@@ -1,0 +1,1 @@
+"""From a Host to a Machine: probes make observations, `discover` merges them."""

@@ -1,0 +1,1 @@
+"""What a session tells people and other programs: terminal, JSON, JUnit properties, HTML, Markdown."""

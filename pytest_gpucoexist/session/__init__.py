@@ -1,0 +1,1 @@
+"""What a pytest session does with the machine: marks, decisions, fixtures, pins."""

@@ -1,0 +1,1 @@
+"""Build, load and break machines in tests of your own."""
