@@ -1,0 +1,20 @@
+"""Fixtures for the project's own suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Recordings and facts that lie beside a checkout; tests that need them skip without."""
+    path = ROOT.parent / "shared"
+    if not (path / "machines").is_dir():
+        pytest.skip("needs ../shared: recordings of real machines are not beside this checkout")
+    return path
