@@ -109,11 +109,11 @@ class Host(Protocol):
         ...
 
     def read_link(self, path: str) -> str:
-        """The text of a symbolic link. Raises OSError (EINVAL when it is none)."""
+        """Return the text of a symbolic link. Raises OSError (EINVAL when it is none)."""
         ...
 
     def resolve(self, path: str) -> str:
-        """The path with every link followed. Raises OSError (ENOENT when it dangles)."""
+        """Follow every link of a path. Raises OSError (ENOENT when it dangles)."""
         ...
 
     def stat(self, path: str) -> Node:

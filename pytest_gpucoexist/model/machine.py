@@ -23,8 +23,8 @@ __all__ = [
     "Conflict",
     "Driver",
     "DrmNodes",
-    "GpuProcess",
     "Gpu",
+    "GpuProcess",
     "KfdCpuNode",
     "KfdLink",
     "KfdNode",
@@ -126,7 +126,7 @@ class KfdCpuNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
-    """A process that holds memory of a GPU. `visible` is false when the PID is not in this `/proc`: unknown, not gone."""
+    """A process that holds memory of a GPU. `visible` false: its PID is not in this `/proc`, so unknown, not gone."""
 
     pid: int
     source: str
