@@ -1,1 +1,1 @@
-"""What a session tells people and other programs: terminal, JSON, JUnit properties, HTML, Markdown."""
+"""What a person or another program reads: terminal text, JSON, JUnit properties, HTML, Markdown."""
