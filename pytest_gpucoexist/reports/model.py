@@ -18,7 +18,9 @@ __all__ = [
     "REPORT_VERSION",
     "DeviceUse",
     "GpuOutcome",
+    "ObserveRow",
     "Outcome",
+    "PlanRow",
     "SessionReport",
     "TestRecord",
 ]
@@ -99,6 +101,36 @@ class TestRecord:
     def from_json(cls, data: object) -> TestRecord:
         """Read what `to_json` wrote. Raises DataError."""
         return decode(cls, data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """Where one test would run, or why not: a line of `--gpu-plan`. Devices are ids such as `nvidia0`.
+
+    `alternatives` are devices that would do as well. `devices` is empty when the need is not met.
+    """
+
+    nodeid: str
+    requirement: str
+    devices: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    outcome: GpuOutcome = "ran"
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserveRow:
+    """What the plugin would have done with a test and what the suite did: a line of `--gpu-observe`.
+
+    `decision` is what the plugin would have done in words (`run on nvidia0`, `skip: needs …`), `outcome` what happened.
+    """
+
+    nodeid: str
+    decision: str
+    outcome: Outcome
+    differs: bool
+    requirement: str | None = None
+    suite_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,194 @@
+"""Text of a pytest session: header, plan, what was skipped and why, what was observed.
+
+Each function takes values and a `Screen` and returns text. The machine itself is drawn by `reports.show` and
+`reports.tree`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pytest_gpucoexist.model.machine import Gpu, Machine
+from pytest_gpucoexist.reports.model import ObserveRow, PlanRow, TestRecord
+from pytest_gpucoexist.reports.screen import PLAIN, Screen, render
+from pytest_gpucoexist.reports.words import counted, describe_use, joined, plural, population, why_not
+
+__all__ = ["machine_header", "none_ran_line", "observe_table", "plan_table", "skip_summary"]
+
+SHOWN_TESTS = 5
+"""Tests named below each reason of the skip summary; the others are counted."""
+
+OUTCOME_WORDS = {
+    "ran": "run",
+    "missing": "missing",
+    "masked": "masked",
+    "not_granted": "not granted",
+    "simulated": "simulated",
+    "unfit": "unfit",
+    "busy": "busy",
+    "not_run": "not run",
+}
+
+
+def machine_header(
+    machine: Machine,
+    *,
+    promised: str | None = None,
+    simulate: bool = False,
+    observe: bool = False,
+    interferences: Sequence[str] = (),
+    screen: Screen = PLAIN,
+) -> list[str]:
+    """Lines of the session's header: the machine, what cannot be used, masks, everything the plugin interferes with.
+
+    `interferences` are further lines for what was asked for (`mask style: index`), each in words of its option.
+    """
+    compute = [gpu for gpu in machine.gpus if gpu.is_compute]
+    ready = [gpu for gpu in compute if describe_use(gpu) in {"CUDA", "ROCm", "CUDA ROCm"}]
+    lines = [f"GPUs of {machine.name}: {_ready(ready)}"]
+    if machine.simulated:
+        how = "tests run on stand-ins in host memory" if simulate else "tests that need a GPU are skipped"
+        lines[0] = f"GPUs of {machine.name} (SIMULATED: a replayed machine, {how}): {_ready(ready)}"
+    lines += [
+        f"  not usable: {gpu.id} ({gpu.key}): {why_not(gpu, machine)}" for gpu in compute if why_not(gpu, machine)
+    ]
+    for mask in machine.masks:
+        shown = f"  mask: {mask.variable}={mask.value}"
+        if mask.translated_from:
+            shown += f" (translated from {mask.translated_from})"
+        lines.append(shown)
+        if mask.warning:
+            lines.append(f"  WARNING: {mask.warning}")
+    if promised:
+        lines.append(f"  promised by this runner: {promised}")
+    if observe:
+        lines.append("  observing: everything is decided and recorded, nothing is done")
+    lines += [f"  {line}" for line in interferences]
+    return [screen.say(line) for line in lines]
+
+
+def _ready(gpus: Sequence[Gpu]) -> str:
+    if not gpus:
+        return "none that can be used"
+    return f"{population(gpus)} ({', '.join(gpu.id for gpu in gpus)})"
+
+
+def none_ran_line(records: Iterable[TestRecord], screen: Screen = PLAIN) -> str | None:
+    """The line that cannot be missed: tests that need a GPU were selected, and none ran on one. None when one did."""
+    needing = [record for record in records if record.requirement is not None]
+    if not needing or any(record.ran_on_gpu for record in needing):
+        return None
+    stood_in = sum(record.gpu_outcome == "simulated" and record.outcome != "skipped" for record in needing)
+    if stood_in:
+        text = f"SIMULATED: {plural(stood_in, 'GPU test')} ran on stand-ins; NONE ran on a GPU"
+    else:
+        text = f"{plural(len(needing), 'GPU test')} selected and NONE ran on a GPU"
+    others = [
+        OUTCOME_WORDS[record.gpu_outcome or "not_run"]
+        for record in needing
+        if not (record.gpu_outcome == "simulated" and record.outcome != "skipped")
+    ]
+    return screen.say(f"{text}: {counted(others)}" if others else text)
+
+
+def skip_summary(records: Iterable[TestRecord], screen: Screen = PLAIN) -> list[str]:
+    """Hardware skips and failures for want of hardware, grouped by what was missing, the most frequent first."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for record in records:
+        unmet = record.gpu_outcome not in {None, "ran", "not_run"}
+        if (
+            record.requirement is not None
+            and unmet
+            and record.outcome in {"skipped", "failed", "error"}
+            and record.reason
+        ):
+            groups[OUTCOME_WORDS[record.gpu_outcome or "missing"], record.reason].append(record.nodeid)
+    lines = []
+    for (word, reason), nodeids in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        lines.append(f"{plural(len(nodeids), 'test')} ({word}): {reason}")
+        lines += [f"    {nodeid}" for nodeid in nodeids[:SHOWN_TESTS]]
+        if len(nodeids) > SHOWN_TESTS:
+            lines.append(f"    … and {len(nodeids) - SHOWN_TESTS:,} more")
+    return [screen.say(line) for line in lines]
+
+
+def plan_table(rows: Sequence[PlanRow], machine: Machine, *, unmarked: int = 0, screen: Screen = PLAIN) -> str:
+    """Where every selected test would run, or why not, file by file. `unmarked` counts tests that need no GPU."""
+    if machine.simulated:
+        title = f"Plan for {machine.name} (SIMULATED: a replayed machine)"
+    else:
+        title = f"Plan for {machine.name}"
+    blocks = [_bold(screen.say(title), screen), ""]
+    if rows:
+        blocks += [render(_plan_grid(rows, screen), screen), ""]
+    met = sum(bool(row.devices) for row in rows)
+    sums = [f"{plural(met, 'test')} would run on a GPU"]
+    unmet = counted(OUTCOME_WORDS[row.outcome] for row in rows if not row.devices)
+    if unmet:
+        sums.append(f"{plural(len(rows) - met, 'test')} would not ({unmet})")
+    if unmarked:
+        sums.append(f"{plural(unmarked, 'test')} {'needs' if unmarked == 1 else 'need'} no GPU")
+    return "\n".join([*blocks, screen.say("; ".join(sums))])
+
+
+def _plan_grid(rows: Sequence[PlanRow], screen: Screen) -> Any:
+    table = _grid(screen, "Test", "Where", "Needs")
+    previous = None
+    for row in rows:
+        module, _, name = row.nodeid.partition("::")
+        if module != previous:
+            _row(table, screen, (module, "bold"), ("", ""), ("", ""))
+            previous = module
+        if row.devices:
+            where = " + ".join(row.devices)
+            if row.alternatives:
+                where += f", or {joined(row.alternatives, 'or')}"
+            _row(table, screen, (f"  {name or module}", ""), (where, "green"), (row.requirement, "dim"))
+        else:
+            said = row.reason or f"needs {row.requirement}"
+            _row(table, screen, (f"  {name or module}", ""), (OUTCOME_WORDS[row.outcome], "yellow"), (said, "yellow"))
+    return table
+
+
+def observe_table(rows: Sequence[ObserveRow], screen: Screen = PLAIN) -> str:
+    """The tests where the plugin and the suite's own logic differ, and how many agree."""
+    differing = [row for row in rows if row.differs]
+    agreed = len(rows) - len(differing)
+    if not differing:
+        return screen.say(f"The plugin would have decided like the suite for all {plural(agreed, 'GPU test')}.")
+    table = _grid(screen, "Test", "The suite", "The plugin would")
+    for row in differing:
+        did = row.outcome if row.suite_reason is None else f"{row.outcome}: {row.suite_reason}"
+        _row(table, screen, (row.nodeid, "bold"), (did, ""), (row.decision, "yellow"))
+    heading = f"{plural(len(differing), 'test')} would go differently, {agreed:,} the same:"
+    return "\n".join([screen.say(heading), "", render(table, screen)])
+
+
+def _grid(screen: Screen, *titles: str) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        box=box.SIMPLE_HEAD if screen.unicode else box.ASCII2,
+        show_edge=not screen.unicode,
+        pad_edge=False,
+        header_style="bold",
+        safe_box=False,
+    )
+    for title in titles:
+        table.add_column(screen.say(title), overflow="fold")
+    return table
+
+
+def _row(table: Any, screen: Screen, *cells: tuple[str, str]) -> None:
+    from rich.text import Text
+
+    table.add_row(*(Text(screen.say(text), style=style) for text, style in cells))
+
+
+def _bold(text: str, screen: Screen) -> str:
+    from rich.text import Text
+
+    return render(Text(text, style="bold"), screen)

@@ -1,0 +1,151 @@
+"""How values are said to people: sizes, links, drivers, whether a GPU can be used and why not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from pytest_gpucoexist.model.machine import Gpu, Link, Machine
+
+__all__ = [
+    "VENDOR_NAMES",
+    "counted",
+    "describe_driver",
+    "describe_link",
+    "describe_size",
+    "describe_use",
+    "joined",
+    "plural",
+    "population",
+    "why_not",
+]
+
+VENDOR_NAMES = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "other": "other"}
+
+# Transfer rates per lane of the PCI Express generations, GT/s (PCI Express Base Specification).
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Write a number with its noun: `1 GPU`, `2 GPUs`.
+
+    >>> plural(1, "GPU"), plural(3, "GPU")
+    ('1 GPU', '3 GPUs')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def joined(items: Sequence[str], last: str = "and") -> str:
+    """Write a list as in a sentence.
+
+    >>> joined(["a", "b", "c"])
+    'a, b and c'
+    """
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {last} {items[-1]}"
+
+
+def counted(items: Iterable[str]) -> str:
+    """Count equal items, the most frequent first.
+
+    >>> counted(["missing", "masked", "missing"])
+    '2 missing, 1 masked'
+    """
+    return ", ".join(f"{count:,} {item}" for item, count in Counter(items).most_common())
+
+
+def describe_size(size_bytes: int | None) -> str:
+    """Write a memory size in binary units, rounded as people say it.
+
+    >>> describe_size(25757220864), describe_size(536870912), describe_size(None)
+    ('24 GiB', '512 MiB', '–')
+    """
+    if size_bytes is None:
+        return "–"
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:
+            break
+        size /= 1024
+    else:
+        unit = "TiB"
+    number = f"{size:.0f}" if size >= 10 else f"{size:.1f}".removesuffix(".0")
+    return f"{number} {unit}"
+
+
+def describe_link(link: Link) -> str:
+    """Write a PCIe link: `Gen4 x16`, `Gen4 x8 of x16`, `Gen4 x16, now Gen1` (idle GPUs lower their rate).
+
+    A link that the source does not tell is `–`.
+    """
+    speed = _generation(link.max_speed_gtps) or _generation(link.current_speed_gtps)
+    width = link.current_width if link.current_width is not None else link.max_width
+    if width == 0:
+        return "down"
+    words = [word for word in (speed, None if width is None else f"x{width}") if word]
+    if not words:
+        return "–"
+    text = " ".join(words)
+    if link.current_width is not None and link.max_width is not None and link.current_width < link.max_width:
+        text += f" of x{link.max_width}"
+    now = _generation(link.current_speed_gtps)
+    if now is not None and now != speed:
+        text += f", now {now}"
+    return text
+
+
+def _generation(speed_gtps: float | None) -> str | None:
+    if not speed_gtps:
+        return None
+    generation = _GENERATIONS.get(speed_gtps)
+    return f"{speed_gtps:g} GT/s" if generation is None else f"Gen{generation}"
+
+
+def describe_driver(gpu: Gpu) -> str:
+    """Write the bound driver with its version; `none` when nothing is bound, `–` when that is not known."""
+    if gpu.driver is None:
+        fact = gpu.facts.get("driver")
+        return "none" if fact is not None and fact.status in {"ok", "absent"} else "–"
+    return f"{gpu.driver} {gpu.driver_version}" if gpu.driver_version else gpu.driver
+
+
+def describe_use(gpu: Gpu) -> str:
+    """Say in a word or two what the GPU is good for here: `CUDA`, `ROCm`, `no`, `masked`, `not granted`, `–`."""
+    if not gpu.is_compute:
+        return "–"
+    if not gpu.granted:
+        return "not granted"
+    runtimes = [name for name, usable in (("CUDA", gpu.usable.cuda), ("ROCm", gpu.usable.rocm)) if usable]
+    if not runtimes:
+        return "no"
+    return " ".join(runtimes) if gpu.visible else "masked"
+
+
+def why_not(gpu: Gpu, machine: Machine) -> str | None:
+    """Say why a GPU cannot be used here, so that a person can act on it. None when it can, or is no compute device."""
+    use = describe_use(gpu)
+    if use == "masked":
+        hiding = [
+            f"{mask.variable}={mask.value}"
+            for mask in machine.masks
+            if mask.devices is not None and gpu.key not in mask.devices
+        ]
+        return f"hidden by {joined(hiding)}" if hiding else "hidden by a visibility variable of the caller"
+    if use not in {"no", "not granted"}:
+        return None
+    fields = {"nvidia": ("usable.cuda", "granted"), "amd": ("usable.rocm", "granted")}.get(gpu.vendor, ("granted",))
+    for name in fields if use == "no" else reversed(fields):
+        fact = gpu.facts.get(name)
+        if fact is not None and fact.detail:
+            return fact.detail
+    if use == "not granted":
+        return "its device nodes are not here: not granted to this container"
+    if gpu.vendor == "intel":
+        return "neither CUDA nor ROCm serves Intel GPUs"
+    return "not known"
+
+
+def population(gpus: Sequence[Gpu]) -> str:
+    """Count GPUs by vendor: `2 NVIDIA, 2 AMD, 1 other`."""
+    return counted(VENDOR_NAMES[gpu.vendor] for gpu in gpus) or "no GPU"
