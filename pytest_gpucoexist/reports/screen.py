@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["PLAIN", "Screen", "render", "screen_for"]
 
@@ -23,7 +25,7 @@ _WHITE = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 _ASCII = str.maketrans(
-    {"–": "-", "—": "-", "·": "|", "…": "...", "→": "->", "≥": ">=", "≤": "<=", "×": "x", "≠": "!=", "─": "-", "│": "|"}
+    {"\u2013": "-", "\u2014": "-", "·": "|", "…": "...", "→": "->", "≥": ">=", "≤": "<=", "\u00d7": "x", "─": "-"}
 )
 
 
@@ -86,7 +88,7 @@ def _width(stream: Any, environ: Mapping[str, str], terminal: bool) -> int:
 
 def _has_boxes(encoding: str) -> bool:
     try:
-        "├─└│·–…→≥×".encode(encoding)
+        "├─└│·\u2013…→≥".encode(encoding)
     except (UnicodeEncodeError, LookupError):
         return False
     return True

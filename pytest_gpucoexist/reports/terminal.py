@@ -7,13 +7,16 @@ Each function takes values and a `Screen` and returns text. The machine itself i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_gpucoexist.model.machine import Gpu, Machine
-from pytest_gpucoexist.reports.model import ObserveRow, PlanRow, TestRecord
 from pytest_gpucoexist.reports.screen import PLAIN, Screen, render
 from pytest_gpucoexist.reports.words import counted, describe_use, joined, plural, population, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_gpucoexist.model.machine import Gpu, Machine
+    from pytest_gpucoexist.reports.model import ObserveRow, PlanRow, TestRecord
 
 __all__ = ["machine_header", "none_ran_line", "observe_table", "plan_table", "skip_summary"]
 
@@ -41,7 +44,7 @@ def machine_header(
     interferences: Sequence[str] = (),
     screen: Screen = PLAIN,
 ) -> list[str]:
-    """Lines of the session's header: the machine, what cannot be used, masks, everything the plugin interferes with.
+    """Write the lines of the session's header: the machine, what cannot be used, masks, everything the plugin interferes with.
 
     `interferences` are further lines for what was asked for (`mask style: index`), each in words of its option.
     """
@@ -76,7 +79,7 @@ def _ready(gpus: Sequence[Gpu]) -> str:
 
 
 def none_ran_line(records: Iterable[TestRecord], screen: Screen = PLAIN) -> str | None:
-    """The line that cannot be missed: tests that need a GPU were selected, and none ran on one. None when one did."""
+    """Write the line that cannot be missed: GPU tests were selected and none ran on a GPU. None when one did."""
     needing = [record for record in records if record.requirement is not None]
     if not needing or any(record.ran_on_gpu for record in needing):
         return None
@@ -94,7 +97,7 @@ def none_ran_line(records: Iterable[TestRecord], screen: Screen = PLAIN) -> str 
 
 
 def skip_summary(records: Iterable[TestRecord], screen: Screen = PLAIN) -> list[str]:
-    """Hardware skips and failures for want of hardware, grouped by what was missing, the most frequent first."""
+    """List hardware skips and failures for want of hardware, grouped by what was missing, the most frequent first."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for record in records:
         unmet = record.gpu_outcome not in {None, "ran", "not_run"}
@@ -115,7 +118,7 @@ def skip_summary(records: Iterable[TestRecord], screen: Screen = PLAIN) -> list[
 
 
 def plan_table(rows: Sequence[PlanRow], machine: Machine, *, unmarked: int = 0, screen: Screen = PLAIN) -> str:
-    """Where every selected test would run, or why not, file by file. `unmarked` counts tests that need no GPU."""
+    """Say where every selected test would run, or why not, file by file. `unmarked` counts tests that need no GPU."""
     if machine.simulated:
         title = f"Plan for {machine.name} (SIMULATED: a replayed machine)"
     else:
@@ -153,7 +156,7 @@ def _plan_grid(rows: Sequence[PlanRow], screen: Screen) -> Any:
 
 
 def observe_table(rows: Sequence[ObserveRow], screen: Screen = PLAIN) -> str:
-    """The tests where the plugin and the suite's own logic differ, and how many agree."""
+    """List the tests where the plugin and the suite's own logic differ, and how many agree."""
     differing = [row for row in rows if row.differs]
     agreed = len(rows) - len(differing)
     if not differing:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.model.machine import Gpu, Link, Machine
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_gpucoexist.model.machine import Gpu, Link, Machine
 
 __all__ = [
+    "UNKNOWN",
     "VENDOR_NAMES",
     "counted",
     "describe_driver",
@@ -19,6 +23,9 @@ __all__ = [
     "population",
     "why_not",
 ]
+
+UNKNOWN = "\N{EN DASH}"
+"""What stands where a value is not known, or does not apply."""
 
 VENDOR_NAMES = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "other": "other"}
 
@@ -58,18 +65,17 @@ def counted(items: Iterable[str]) -> str:
 def describe_size(size_bytes: int | None) -> str:
     """Write a memory size in binary units, rounded as people say it.
 
-    >>> describe_size(25757220864), describe_size(536870912), describe_size(None)
-    ('24 GiB', '512 MiB', '–')
+    >>> describe_size(25757220864), describe_size(536870912)
+    ('24 GiB', '512 MiB')
     """
     if size_bytes is None:
-        return "–"
+        return UNKNOWN
     size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1000:
-            break
+    units = ["TiB", "GiB", "MiB", "KiB", "B"]
+    unit = units.pop()
+    while size >= 1000 and units:
         size /= 1024
-    else:
-        unit = "TiB"
+        unit = units.pop()
     number = f"{size:.0f}" if size >= 10 else f"{size:.1f}".removesuffix(".0")
     return f"{number} {unit}"
 
@@ -77,7 +83,7 @@ def describe_size(size_bytes: int | None) -> str:
 def describe_link(link: Link) -> str:
     """Write a PCIe link: `Gen4 x16`, `Gen4 x8 of x16`, `Gen4 x16, now Gen1` (idle GPUs lower their rate).
 
-    A link that the source does not tell is `–`.
+    A link that nobody tells is `UNKNOWN`.
     """
     speed = _generation(link.max_speed_gtps) or _generation(link.current_speed_gtps)
     width = link.current_width if link.current_width is not None else link.max_width
@@ -85,7 +91,7 @@ def describe_link(link: Link) -> str:
         return "down"
     words = [word for word in (speed, None if width is None else f"x{width}") if word]
     if not words:
-        return "–"
+        return UNKNOWN
     text = " ".join(words)
     if link.current_width is not None and link.max_width is not None and link.current_width < link.max_width:
         text += f" of x{link.max_width}"
@@ -103,17 +109,17 @@ def _generation(speed_gtps: float | None) -> str | None:
 
 
 def describe_driver(gpu: Gpu) -> str:
-    """Write the bound driver with its version; `none` when nothing is bound, `–` when that is not known."""
+    """Write the bound driver with its version; `none` when nothing is bound, `UNKNOWN` when nobody tells."""
     if gpu.driver is None:
         fact = gpu.facts.get("driver")
-        return "none" if fact is not None and fact.status in {"ok", "absent"} else "–"
+        return "none" if fact is not None and fact.status in {"ok", "absent"} else UNKNOWN
     return f"{gpu.driver} {gpu.driver_version}" if gpu.driver_version else gpu.driver
 
 
 def describe_use(gpu: Gpu) -> str:
-    """Say in a word or two what the GPU is good for here: `CUDA`, `ROCm`, `no`, `masked`, `not granted`, `–`."""
+    """Say in a word or two what the GPU is good for here: `CUDA`, `ROCm`, `no`, `masked`, `not granted`."""
     if not gpu.is_compute:
-        return "–"
+        return UNKNOWN
     if not gpu.granted:
         return "not granted"
     runtimes = [name for name, usable in (("CUDA", gpu.usable.cuda), ("ROCm", gpu.usable.rocm)) if usable]
