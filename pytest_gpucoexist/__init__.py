@@ -1,5 +1,20 @@
 """Hardware-aware testing on workstations where NVIDIA, AMD and Intel GPUs live in one kernel."""
 
+from __future__ import annotations
+
 from pytest_gpucoexist._version import __version__
 
-__all__ = ["__version__"]
+TYPE_CHECKING = False  # `typing` is not imported for this; type checkers know the name
+if TYPE_CHECKING:
+    from pytest_gpucoexist.session.current import current_gpu, current_gpus
+
+__all__ = ["__version__", "current_gpu", "current_gpus"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public function when it is first used: loading the plugin must not load the model."""
+    if name in {"current_gpu", "current_gpus"}:
+        from pytest_gpucoexist.session import current
+
+        return getattr(current, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

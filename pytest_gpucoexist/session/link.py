@@ -1,0 +1,303 @@
+"""The way from an xdist worker to the controller: the machine, and who holds which device.
+
+The controller puts an execnet channel into each worker's input. A worker asks over it when its first GPU test needs
+something; until then nothing is sent, discovered or started. Answers are made by one thread of the controller, so
+that execnet's receiver threads never do work. Only builtin types cross (execnet refuses everything else).
+
+    worker → controller   (number, verb, arguments)
+    controller → worker   (number, "ok", value) | (number, error name, message)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.leases.broker import Broker, Lease
+    from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.model.matching import Group
+
+__all__ = ["KEY", "Channel", "ControllerLink", "Leaser", "WorkerLink", "worker_link"]
+
+KEY = "gpucoexist"
+"""Our entry in `workerinput`."""
+
+_END: Any = object()
+
+
+class Channel(Protocol):
+    """The part of an execnet channel that is used here; execnet is not imported."""
+
+    def send(self, item: object) -> None:
+        """Send builtin types. Raises OSError when the other side is gone."""
+        ...
+
+    def setcallback(self, callback: Callable[[Any], Any], endmarker: object = ...) -> None:
+        """Have `callback` called in the receiver thread for each item, and with `endmarker` at the end."""
+        ...
+
+
+class Leaser(Protocol):
+    """What gives devices to tests: the broker in this process, or the controller's through a link."""
+
+    def acquire(
+        self,
+        groups: Sequence[Group],
+        owner: str,
+        preferred: Sequence[str] = (),
+        *,
+        closest_pair: bool = False,
+        timeout_s: float | None = None,
+    ) -> Lease:
+        """Wait for distinct devices for all groups and hold them."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """Give them back."""
+        ...
+
+
+class ControllerLink:
+    """Serves the workers of this session. Registered as a plugin in a controller of pytest-xdist."""
+
+    def __init__(self, machine: Callable[[Sequence[str]], Machine], broker: Broker) -> None:
+        """`machine(ask)` discovers, once per set of vendor libraries asked for; `broker` holds the leases."""
+        self._machine = machine
+        self._broker = broker
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give a worker, or the replacement of one, its channel."""
+        channel: Channel = node.gateway.newchannel()
+        node.workerinput.setdefault(KEY, {})["channel"] = channel
+        worker = str(node.gateway.id)
+        channel.setcallback(lambda item: self._put(worker, channel, item), endmarker=_END)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Take back what a worker held that ended or died."""
+        if self._thread is not None:
+            self._inbox.put((str(node.gateway.id), None, _END))
+
+    def pytest_unconfigure(self) -> None:
+        """End the serving thread."""
+        if self._thread is not None:
+            self._inbox.put(None)
+            # It may be inside a discovery; it is a daemon and ends with the process at the latest.
+            self._thread.join(timeout=1)
+
+    def _put(self, worker: str, channel: Channel, item: Any) -> None:
+        if item is _END and self._thread is None:
+            return
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="gpucoexist-link", daemon=True)
+                self._thread.start()
+        self._inbox.put((worker, channel, item))
+
+    def _serve(self) -> None:
+        while (entry := self._inbox.get()) is not None:
+            worker, channel, item = entry
+            if item is _END:
+                self._broker.abandon(worker)
+            else:
+                self._answer(worker, channel, item)
+
+    def _answer(self, worker: str, channel: Channel, item: tuple[int, str, Any]) -> None:
+        from pytest_gpucoexist.errors import GpuCoexistError
+
+        number, verb, arguments = item
+        try:
+            if verb == "machine":
+                _send(channel, (number, "ok", self._machine_for(**arguments)))
+            elif verb == "acquire":
+                self._acquire(worker, channel, number, **arguments)
+            else:
+                self._broker.release(_lease("", arguments))
+        except GpuCoexistError as error:
+            _send(channel, (number, type(error).__name__, str(error)))
+        except Exception as error:  # noqa: BLE001  a worker that waits must hear of whatever went wrong here
+            _send(channel, (number, "GpuCoexistError", f"the controller failed: {type(error).__name__}: {error}"))
+
+    def _machine_for(self, ask: list[str], place: list[str | None]) -> str:
+        from pytest_gpucoexist.errors import UserError
+
+        machine = self._machine(tuple(ask))
+        here = where_am_i()
+        if not machine.simulated and place != here:
+            raise UserError(
+                f"this xdist worker runs on {place[0]} (boot id {place[1]}), the controller on {here[0]} (boot id "
+                f"{here[1]}): devices of one machine cannot be given to tests on another. Run GPU tests with local "
+                "workers (-n), or start one pytest per machine and merge the reports with `gpucoexist merge`"
+            )
+        return json.dumps(machine.to_json())
+
+    def _acquire(
+        self,
+        worker: str,
+        channel: Channel,
+        number: int,
+        groups: str,
+        owner: str,
+        preferred: list[str],
+        closest_pair: bool,
+    ) -> None:
+        from pytest_gpucoexist.leases.broker import Request
+        from pytest_gpucoexist.model.codec import decode
+        from pytest_gpucoexist.model.matching import Group
+
+        request = Request(
+            groups=decode(tuple[Group, ...], json.loads(groups)),  # type: ignore[arg-type]
+            owner=owner,
+            holder=worker,
+            preferred=tuple(preferred),
+            closest_pair=closest_pair,
+        )
+        self._broker.submit(
+            request,
+            lambda lease: _send(
+                channel, (number, "ok", [lease.number, [list(group) for group in lease.devices]])
+            ),
+        )
+
+
+class WorkerLink:
+    """A worker's side: asks the controller and waits for the answer.
+
+    When the controller is gone, every wait ends with a GpuCoexistError.
+    """
+
+    def __init__(self, channel: Channel, worker: str) -> None:
+        """`channel` is the one that the controller sent in `workerinput`."""
+        self._channel = channel
+        self._worker = worker
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._last = 0
+        self._pending: dict[int, queue.SimpleQueue[tuple[str, Any]]] = {}
+        self._machines: dict[tuple[str, ...], Machine] = {}
+        self._listening = False
+
+    def machine(self, ask: Sequence[str] = ()) -> Machine:
+        """Return the controller's machine, with the facts of the vendor libraries in `ask`."""
+        from pytest_gpucoexist.model.machine import Machine
+
+        wanted = tuple(sorted(set(ask)))
+        known = [self._machines[each] for each in self._machines if set(each) >= set(wanted)]
+        if known:
+            return known[0]
+        text = self._call("machine", {"ask": list(wanted), "place": where_am_i()})
+        machine = Machine.from_json(json.loads(text))
+        self._machines[wanted] = machine
+        return machine
+
+    def acquire(
+        self,
+        groups: Sequence[Group],
+        owner: str,
+        preferred: Sequence[str] = (),
+        *,
+        closest_pair: bool = False,
+        timeout_s: float | None = None,
+    ) -> Lease:
+        """Like `Broker.acquire`, in the controller."""
+        from pytest_gpucoexist.model.codec import encode
+
+        arguments = {
+            "groups": json.dumps(encode(tuple(groups))),
+            "owner": owner,
+            "preferred": list(preferred),
+            "closest_pair": closest_pair,
+        }
+        return _lease(owner, self._call("acquire", arguments, timeout_s))
+
+    def release(self, lease: Lease) -> None:
+        """Give devices back; there is nothing to wait for. A controller that is gone has freed them already."""
+        _send(self._channel, (0, "release", [lease.number, [list(group) for group in lease.devices]]))
+
+    def _call(self, verb: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> Any:
+        from pytest_gpucoexist import errors
+
+        if os.getpid() != self._pid:
+            raise errors.GpuCoexistError(
+                "a forked child cannot speak to the pytest controller: acquire the device before the fork"
+            )
+        answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        with self._lock:
+            if not self._listening:
+                self._channel.setcallback(self._receive, endmarker=_END)
+                self._listening = True
+            self._last += 1
+            number = self._last
+            self._pending[number] = answers
+        try:
+            self._channel.send((number, verb, dict(arguments)))
+            status, value = answers.get(timeout=timeout_s)
+        except OSError as error:
+            status, value = "GpuCoexistError", f"the pytest controller is gone ({error})"
+        except queue.Empty:
+            status, value = "DeviceBusyError", f"no device became free within {timeout_s} s"
+        finally:
+            with self._lock:
+                self._pending.pop(number, None)
+        if status == "ok":
+            return value
+        raise getattr(errors, status, errors.GpuCoexistError)(value)
+
+    def _receive(self, item: Any) -> None:
+        with self._lock:
+            if item is _END:
+                for answers in self._pending.values():
+                    answers.put(("GpuCoexistError", "the pytest controller is gone"))
+                return
+            number, status, value = item
+            answers_to = self._pending.get(number)
+        if answers_to is not None:
+            answers_to.put((status, value))
+        elif status == "ok" and isinstance(value, list):
+            # Granted after the caller had given up: nobody will use it.
+            self.release(_lease("", value))
+
+
+def worker_link(config: pytest.Config) -> WorkerLink | None:
+    """Return the link of an xdist worker, or None in a controller, a serial run or without our plugin there."""
+    given = getattr(config, "workerinput", {})
+    channel = given.get(KEY, {}).get("channel")
+    return None if channel is None else WorkerLink(channel, given["workerid"])
+
+
+def where_am_i() -> list[str | None]:
+    """Host name and boot id: two processes with the same pair see the same devices."""
+    from pytest_gpucoexist.host import local_host
+
+    host = local_host()
+    try:
+        boot_id: str | None = host.read_text("/proc/sys/kernel/random/boot_id")
+    except OSError:
+        boot_id = None
+    return [host.name, boot_id]
+
+
+def _lease(owner: str, value: Sequence[Any]) -> Lease:
+    from pytest_gpucoexist.leases.broker import Lease
+
+    number, devices = value
+    return Lease(owner=owner, devices=tuple(tuple(group) for group in devices), number=number)
+
+
+def _send(channel: Channel, message: object) -> None:
+    try:
+        channel.send(message)
+    except OSError:
+        # The other side is gone; `pytest_testnodedown` or the end of the channel takes care of what it held.
+        return
