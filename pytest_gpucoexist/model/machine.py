@@ -177,7 +177,12 @@ class Gpu:
 
     @property
     def key(self) -> str:
-        """The text that names this device across boots: PCI address plus partition, or UUID."""
+        """The text that names this device across boots: PCI address plus partition, or UUID.
+
+        Only a recorded tree without either (one DRM folder, say) gives `drm:card0`, which holds within that tree.
+        """
+        if self.pci_address is None and self.uuid is None and self.drm is not None and self.drm.card:
+            return f"drm:{self.drm.card}"
         return device_key(self.pci_address, self.partition, self.uuid)
 
     @property

@@ -47,14 +47,15 @@ class Reading:
 class Observation:
     """What one probe says about one device.
 
-    The device is named by `pci_address` (plus `partition`) or, where there is no PCI function, by `uuid`.
-    `creates` is true when the observation may add a device that PCI sysfs does not show.
+    The device is named by `pci_address` (plus `partition`) or, where there is no PCI function, by `uuid`; by its DRM
+    `card` only in a recorded tree that tells neither. `creates` is true when the observation may add a device that PCI sysfs does not show.
     """
 
     probe: str
     pci_address: str | None = None
     partition: str | None = None
     uuid: str | None = None
+    card: str | None = None
     readings: tuple[Reading, ...] = ()
     creates: bool = False
 
