@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from pytest_gpucoexist.reports.layout import add_row, bold, grid
 from pytest_gpucoexist.reports.screen import PLAIN, Screen, render
 from pytest_gpucoexist.reports.words import counted, describe_use, joined, plural, population, why_not
 
@@ -44,7 +45,7 @@ def machine_header(
     interferences: Sequence[str] = (),
     screen: Screen = PLAIN,
 ) -> list[str]:
-    """Write the lines of the session's header: the machine, what cannot be used, masks, everything the plugin interferes with.
+    """Write the lines of the session's header: the machine, what cannot be used, masks, every interference.
 
     `interferences` are further lines for what was asked for (`mask style: index`), each in words of its option.
     """
@@ -123,7 +124,7 @@ def plan_table(rows: Sequence[PlanRow], machine: Machine, *, unmarked: int = 0, 
         title = f"Plan for {machine.name} (SIMULATED: a replayed machine)"
     else:
         title = f"Plan for {machine.name}"
-    blocks = [_bold(screen.say(title), screen), ""]
+    blocks = [bold(title, screen), ""]
     if rows:
         blocks += [render(_plan_grid(rows, screen), screen), ""]
     met = sum(bool(row.devices) for row in rows)
@@ -137,21 +138,23 @@ def plan_table(rows: Sequence[PlanRow], machine: Machine, *, unmarked: int = 0, 
 
 
 def _plan_grid(rows: Sequence[PlanRow], screen: Screen) -> Any:
-    table = _grid(screen, "Test", "Where", "Needs")
+    table = grid(screen, "Test", "Where", "Needs")
     previous = None
     for row in rows:
         module, _, name = row.nodeid.partition("::")
         if module != previous:
-            _row(table, screen, (module, "bold"), ("", ""), ("", ""))
+            add_row(table, screen, (module, "bold"), ("", ""), ("", ""))
             previous = module
         if row.devices:
             where = " + ".join(row.devices)
             if row.alternatives:
                 where += f", or {joined(row.alternatives, 'or')}"
-            _row(table, screen, (f"  {name or module}", ""), (where, "green"), (row.requirement, "dim"))
+            add_row(table, screen, (f"  {name or module}", ""), (where, "green"), (row.requirement, "dim"))
         else:
             said = row.reason or f"needs {row.requirement}"
-            _row(table, screen, (f"  {name or module}", ""), (OUTCOME_WORDS[row.outcome], "yellow"), (said, "yellow"))
+            add_row(
+                table, screen, (f"  {name or module}", ""), (OUTCOME_WORDS[row.outcome], "yellow"), (said, "yellow")
+            )
     return table
 
 
@@ -161,37 +164,9 @@ def observe_table(rows: Sequence[ObserveRow], screen: Screen = PLAIN) -> str:
     agreed = len(rows) - len(differing)
     if not differing:
         return screen.say(f"The plugin would have decided like the suite for all {plural(agreed, 'GPU test')}.")
-    table = _grid(screen, "Test", "The suite", "The plugin would")
+    table = grid(screen, "Test", "The suite", "The plugin would")
     for row in differing:
         did = row.outcome if row.suite_reason is None else f"{row.outcome}: {row.suite_reason}"
-        _row(table, screen, (row.nodeid, "bold"), (did, ""), (row.decision, "yellow"))
+        add_row(table, screen, (row.nodeid, "bold"), (did, ""), (row.decision, "yellow"))
     heading = f"{plural(len(differing), 'test')} would go differently, {agreed:,} the same:"
     return "\n".join([screen.say(heading), "", render(table, screen)])
-
-
-def _grid(screen: Screen, *titles: str) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        box=box.SIMPLE_HEAD if screen.unicode else box.ASCII2,
-        show_edge=not screen.unicode,
-        pad_edge=False,
-        header_style="bold",
-        safe_box=False,
-    )
-    for title in titles:
-        table.add_column(screen.say(title), overflow="fold")
-    return table
-
-
-def _row(table: Any, screen: Screen, *cells: tuple[str, str]) -> None:
-    from rich.text import Text
-
-    table.add_row(*(Text(screen.say(text), style=style) for text, style in cells))
-
-
-def _bold(text: str, screen: Screen) -> str:
-    from rich.text import Text
-
-    return render(Text(text, style="bold"), screen)

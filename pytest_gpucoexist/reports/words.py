@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_gpucoexist.model.machine import Gpu, Link, Machine
+    from pytest_gpucoexist.model.machine import Gpu, Link, Machine, NumaNode
 
 __all__ = [
+    "KIND_NAMES",
     "UNKNOWN",
     "VENDOR_NAMES",
     "counted",
+    "describe_arch",
     "describe_driver",
     "describe_link",
+    "describe_name",
+    "describe_node",
     "describe_size",
     "describe_use",
     "joined",
@@ -28,6 +33,11 @@ UNKNOWN = "\N{EN DASH}"
 """What stands where a value is not known, or does not apply."""
 
 VENDOR_NAMES = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "other": "other"}
+
+KIND_NAMES = {"bmc": "BMC", "unknown": UNKNOWN}
+
+# pci.ids writes a chip and what it is sold as: "GA102 [GeForce RTX 3090]".
+_SOLD_AS = re.compile(r".*\[([^\[\]]+)\]")
 
 # Transfer rates per lane of the PCI Express generations, GT/s (PCI Express Base Specification).
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
@@ -80,8 +90,21 @@ def describe_size(size_bytes: int | None) -> str:
     return f"{number} {unit}"
 
 
-def describe_link(link: Link) -> str:
-    """Write a PCIe link: `Gen4 x16`, `Gen4 x8 of x16`, `Gen4 x16, now Gen1` (idle GPUs lower their rate).
+def describe_name(gpu: Gpu) -> str:
+    """Write the name under which a GPU is sold, with its vendor; its PCI ids where nobody knows a name."""
+    vendor = "" if gpu.vendor == "other" else VENDOR_NAMES[gpu.vendor]
+    name = gpu.name
+    if not name:
+        if gpu.vendor_id is None:
+            return vendor or UNKNOWN
+        name = f"[{gpu.vendor_id.removeprefix('0x')}:{(gpu.device_id or '?').removeprefix('0x')}]"
+    elif sold_as := _SOLD_AS.fullmatch(name):
+        name = sold_as.group(1)
+    return name if name.lower().startswith(vendor.lower()) else f"{vendor} {name}"
+
+
+def describe_link(link: Link, *, now: bool = False) -> str:
+    """Write a PCIe link: `Gen4 x16`, `Gen4 x8 of x16`; with `now` also `Gen4 x16 (now Gen1)`: idle GPUs slow down.
 
     A link that nobody tells is `UNKNOWN`.
     """
@@ -95,9 +118,9 @@ def describe_link(link: Link) -> str:
     text = " ".join(words)
     if link.current_width is not None and link.max_width is not None and link.current_width < link.max_width:
         text += f" of x{link.max_width}"
-    now = _generation(link.current_speed_gtps)
-    if now is not None and now != speed:
-        text += f", now {now}"
+    current = _generation(link.current_speed_gtps)
+    if now and current is not None and current != speed:
+        text += f" (now {current})"
     return text
 
 
@@ -108,12 +131,29 @@ def _generation(speed_gtps: float | None) -> str | None:
     return f"{speed_gtps:g} GT/s" if generation is None else f"Gen{generation}"
 
 
+def describe_node(node: NumaNode) -> str:
+    """Write what a NUMA node has: `CPUs 0-15, 64 GiB, distances 10 21`."""
+    parts = [f"CPUs {node.cpulist}" if node.cpulist else "no CPUs"]
+    if node.memory_bytes is not None:
+        parts.append(describe_size(node.memory_bytes))
+    if node.distances:
+        parts.append(f"distances {' '.join(map(str, node.distances))}")
+    return ", ".join(parts)
+
+
 def describe_driver(gpu: Gpu) -> str:
     """Write the bound driver with its version; `none` when nothing is bound, `UNKNOWN` when nobody tells."""
     if gpu.driver is None:
         fact = gpu.facts.get("driver")
         return "none" if fact is not None and fact.status in {"ok", "absent"} else UNKNOWN
     return f"{gpu.driver} {gpu.driver_version}" if gpu.driver_version else gpu.driver
+
+
+def describe_arch(gpu: Gpu) -> str:
+    """Write the architecture so that it is understood on its own: `gfx1100`, `cc 8.9` (compute capability)."""
+    if gpu.arch is None:
+        return UNKNOWN
+    return f"cc {gpu.arch}" if gpu.arch[:1].isdigit() else gpu.arch
 
 
 def describe_use(gpu: Gpu) -> str:
