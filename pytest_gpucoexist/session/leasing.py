@@ -1,0 +1,209 @@
+"""What a running test holds: acquired before its own timers start, released when it is torn down.
+
+Exclusivity is always per test. A wider fixture only fixes the *choice* of a device; every test that uses it holds
+the device for its own duration, and so does the test whose teardown ends the wider scope. No lease outlives a test,
+so xdist workers cannot deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.session import current
+from pytest_gpucoexist.session.fixture_needs import WIDER_SCOPES, is_ours, our_fixtures
+from pytest_gpucoexist.session.narrow import Demand, narrow, prefer_vendors
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.leases.broker import Lease
+    from pytest_gpucoexist.model.machine import Gpu
+    from pytest_gpucoexist.model.matching import Group
+    from pytest_gpucoexist.session.state import Decision, GpuSession
+
+__all__ = ["HOLDING", "Choice", "Choices", "Holding", "hold", "let_go"]
+
+_FRAMEWORK_FIXTURES = {"torch_device": "torch", "cupy_device": "cupy"}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Holding:
+    """The devices of one running test. `roles` says which group of the first lease serves a wider fixture."""
+
+    session: GpuSession
+    item: pytest.Item
+    leases: list[Lease] = field(default_factory=list)
+    roles: Mapping[str, int] = field(default_factory=dict)
+    closing: int = 0
+
+    def keys(self) -> tuple[str, ...]:
+        """Devices that the test asked for, each once; not those that are held only to close a wider scope."""
+        keys: list[str] = []
+        for index, lease in enumerate(self.leases):
+            groups = lease.devices[: len(lease.devices) - self.closing] if index == 0 else lease.devices
+            keys += [key for group in groups for key in group]
+        return tuple(dict.fromkeys(keys))
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Return the same as values of the machine."""
+        machine = self.session.machine()
+        return tuple(gpu for key in self.keys() if (gpu := machine.gpu(key)) is not None)
+
+    def device_of(self, role: str) -> str | None:
+        """Key of the device that serves a wider fixture, or None when the test did not name that fixture."""
+        index = self.roles.get(role)
+        return None if index is None else self.leases[0].devices[index][0]
+
+
+HOLDING = pytest.StashKey[Holding]()
+"""On an item: what it holds, or held, for reports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A device that a wider fixture settled on, and the test that was first."""
+
+    key: str
+    first: str
+
+
+class Choices:
+    """Choices that are alive in this process: (fixture, id of the scope's node) → device."""
+
+    def __init__(self) -> None:
+        """Nothing is chosen yet."""
+        self.alive: dict[tuple[str, str], Choice] = {}
+        self._peers: dict[tuple[str, str], list[pytest.Item]] | None = None
+
+    def peers(self, session: pytest.Session, scope: tuple[str, str]) -> Sequence[pytest.Item]:
+        """Return all tests of this run that use the same wider fixture of the same scope."""
+        if self._peers is None:
+            self._peers = {}
+            for item in session.items:
+                for name in wider_fixtures(item):
+                    self._peers.setdefault((name, scope_id(item, name)), []).append(item)
+        return self._peers.get(scope, ())
+
+    def ending(self, item: pytest.Item, nextitem: pytest.Item | None) -> tuple[str, ...]:
+        """Return devices whose scope ends in the teardown of `item`."""
+        return tuple(
+            choice.key
+            for (name, node), choice in self.alive.items()
+            if scope_id(item, name) == node and (nextitem is None or scope_id(nextitem, name) != node)
+        )
+
+
+CHOICES = pytest.StashKey[Choices]()
+
+
+def choices_of(config: pytest.Config) -> Choices:
+    """Return the choices of this process."""
+    return config.stash.setdefault(CHOICES, Choices())
+
+
+def wider_fixtures(item: pytest.Item) -> tuple[str, ...]:
+    """Return the wider fixtures that a test uses, narrowest scope first."""
+    names = getattr(item, "fixturenames", ())
+    return tuple(name for name in WIDER_SCOPES if name in names and is_ours(item, name))
+
+
+def scope_id(item: pytest.Item, name: str) -> str:
+    """Id of the node that a wider fixture of this test belongs to, as `request.node.nodeid` gives it there."""
+    node: Any
+    if name == "class_gpu":
+        node = item.getparent(pytest.Class) or item
+    elif name == "module_gpu":
+        node = item.getparent(pytest.Module)
+    else:
+        node = item.session
+    return "" if node is None else str(node.nodeid)
+
+
+def hold(
+    session: GpuSession, item: pytest.Item, nextitem: pytest.Item | None, decision: Decision | None
+) -> Holding | None:
+    """Acquire what a test needs, before its protocol begins; wait as long as it takes.
+
+    None when it needs nothing. Raises GpuCoexistError when the devices can never be had together.
+    """
+    choices = choices_of(item.config)
+    ending = choices.ending(item, nextitem) if choices.alive else ()
+    groups = () if decision is None or decision.outcome != "run" else tuple(decision.groups)
+    if not groups and not ending:
+        return None
+    holding = Holding(session=session, item=item)
+    if groups:
+        groups, holding.roles = _narrowed(session, item, groups, choices)
+    offered = {group.candidates for group in groups if len(group.candidates) == 1}
+    closing = tuple(_only(key) for key in dict.fromkeys(ending) if (key,) not in offered)
+    holding.closing = len(closing)
+    preferred = tuple(choice.key for choice in choices.alive.values())
+    closest = decision is not None and bool(groups) and decision.need.closest_pair
+    lease = session.broker.acquire(
+        (*groups, *closing), owner=item.nodeid, preferred=preferred, closest_pair=closest
+    )
+    holding.leases.append(lease)
+    item.stash[HOLDING] = holding
+    current.push(holding)
+    return holding
+
+
+def let_go(holding: Holding) -> None:
+    """Release everything that a test held. What it was stays readable for reports."""
+    current.pop(holding)
+    for lease in holding.leases:
+        holding.session.broker.release(lease)
+
+
+def _narrowed(
+    session: GpuSession, item: pytest.Item, groups: tuple[Group, ...], choices: Choices
+) -> tuple[tuple[Group, ...], Mapping[str, int]]:
+    machine = session.machine()
+    for fixture in our_fixtures(item):
+        if fixture in _FRAMEWORK_FIXTURES and not machine.simulated:
+            framework = _FRAMEWORK_FIXTURES[fixture]
+            built = [run for run in machine.runtimes if run.kind == "framework" and run.name == framework]
+            groups = prefer_vendors(groups, {vendor for run in built for vendor in run.vendors}, machine)
+    fixed, free = [], []
+    for name in wider_fixtures(item):
+        scope = (name, scope_id(item, name))
+        choice = choices.alive.get(scope)
+        if choice is not None:
+            _check_fits(item, name, choice, groups)
+            fixed.append(Demand(role=name, keys=frozenset({choice.key})))
+        else:
+            free.append(Demand(role=name, keys=_common(session, item, groups, choices.peers(item.session, scope))))
+    narrowed = narrow(groups, [*fixed, *free])
+    return narrowed.groups, narrowed.roles
+
+
+def _common(
+    session: GpuSession, item: pytest.Item, groups: Sequence[Group], peers: Sequence[pytest.Item]
+) -> frozenset[str]:
+    """Devices that serve this test and, as far as possible, every later one that will be given the same device."""
+    common = frozenset(key for group in groups for key in group.candidates)
+    for peer in peers:
+        decision = None if peer is item else session.decision(peer)
+        if decision is None or decision.outcome != "run":
+            continue
+        common = common & {key for group in decision.groups for key in group.candidates} or common
+    return common
+
+
+def _check_fits(item: pytest.Item, name: str, choice: Choice, groups: Sequence[Group]) -> None:
+    if not any(choice.key in group.candidates for group in groups):
+        wanted = " and ".join(group.requirement.describe() for group in groups)
+        raise GpuCoexistError(
+            f"{item.nodeid} needs {wanted}, but its {name} is {choice.key}, chosen when {choice.first} ran: no one "
+            "device serves both. Use a fixture of narrower scope, or put the tests into different scopes"
+        )
+
+
+def _only(key: str) -> Group:
+    from pytest_gpucoexist.model.matching import Group
+    from pytest_gpucoexist.model.requirement import Requirement
+
+    return Group(requirement=Requirement(), candidates=(key,))
