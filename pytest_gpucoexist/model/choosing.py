@@ -51,8 +51,6 @@ def path_length(one: Gpu | None, two: Gpu | None) -> tuple[int, int]:
         return 3, 0
     above = zip(one.upstream, two.upstream, strict=False)
     shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], above))
-        1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.upstream, two.upstream, strict=False))
-    )
     bridges = len(one.upstream) + len(two.upstream) - 2 * shared
     if shared:
         return 0, bridges
