@@ -139,9 +139,7 @@ class Host(Protocol):
         """Run a program (no shell). Raises OSError when it cannot be started or was not recorded."""
         ...
 
-    def ask(
-        self, helper: str, request: Mapping[str, Any] | None = None, *, deadline_s: float = 5.0
-    ) -> HelperReply:
+    def ask(self, helper: str, request: Mapping[str, Any] | None = None, *, deadline_s: float = 5.0) -> HelperReply:
         """Run one of the package's helpers (`nvml`, `amdsmi`, …) in a process of its own. Never raises."""
         ...
 
