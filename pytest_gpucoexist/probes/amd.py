@@ -10,16 +10,18 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.readings import Observation, Reading
-from pytest_gpucoexist.probes.attributes import byte_count, hwmon_names, line, not_woken
+from pytest_gpucoexist.probes.attributes import byte_count, hwmon_names, line
+from pytest_gpucoexist.probes.links import asleep_reading
 from pytest_gpucoexist.probes.modules import module_driver, module_version
 from pytest_gpucoexist.probes.parse import number
 from pytest_gpucoexist.probes.reader import Bad, excerpt, read
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_gpucoexist.host.base import Host
     from pytest_gpucoexist.model.machine import Driver
     from pytest_gpucoexist.probes.functions import PciFunction
-    from collections.abc import Iterable
-    from pytest_gpucoexist.host.base import Host
 
 __all__ = ["drivers", "observe", "unique_id"]
 
@@ -77,7 +79,7 @@ def _readings(host: Host, function: PciFunction) -> list[Reading]:
     if name.value is not None:
         readings.append(name)
     if function.asleep:
-        readings.append(not_woken("features.partitioned", f"{path}/current_compute_partition"))
+        readings.append(asleep_reading("features.partitioned", f"{path}/current_compute_partition"))
     else:
         readings += _partitions(host, path)
         readings += _kind(host, path)

@@ -11,9 +11,7 @@ from pytest_gpucoexist.probes.reader import Bad, excerpt
 if TYPE_CHECKING:
     from pytest_gpucoexist.host.base import Host
 
-__all__ = ["ASLEEP", "byte_count", "hwmon_names", "kernel_release", "line", "not_woken", "text_or_none"]
-
-ASLEEP = "asleep (runtime suspended); not woken"
+__all__ = ["byte_count", "hwmon_names", "kernel_release", "line", "text_or_none"]
 
 
 def text_or_none(host: Host, path: str) -> str | None:
@@ -31,11 +29,6 @@ def kernel_release(host: Host) -> str | None:
         words = (text_or_none(host, "/proc/version") or "").split()
         release = words[2] if words[:2] == ["Linux", "version"] and len(words) > 2 else None
     return release
-
-
-def not_woken(field: str, path: str) -> Reading:
-    """Say that an attribute was left alone, because reading it would wake the device."""
-    return Reading(field=field, value=None, source=path, status="absent", detail=ASLEEP)
 
 
 def hwmon_names(host: Host, path: str) -> list[Reading]:

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.identity import pci_sort_key
 from pytest_gpucoexist.model.readings import Observation, Reading
-from pytest_gpucoexist.probes.attributes import byte_count, hwmon_names, not_woken
+from pytest_gpucoexist.probes.attributes import byte_count, hwmon_names
+from pytest_gpucoexist.probes.links import asleep_reading
 from pytest_gpucoexist.probes.modules import module_driver, module_version
 from pytest_gpucoexist.probes.reader import read
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_gpucoexist.host.base import Host
     from pytest_gpucoexist.model.machine import Driver
     from pytest_gpucoexist.probes.functions import PciFunction
-    from collections.abc import Iterable
-    from pytest_gpucoexist.host.base import Host
 
 __all__ = ["drivers", "observe"]
 
@@ -58,7 +60,7 @@ def _kind(function: PciFunction) -> list[Reading]:
 def _memory(host: Host, function: PciFunction) -> list[Reading]:
     tiles = _entries(host, function.path, "tile")
     if tiles and function.asleep:
-        return [not_woken("memory_total_bytes", f"{tiles[0]}/physical_vram_size_bytes")]
+        return [asleep_reading("memory_total_bytes", f"{tiles[0]}/physical_vram_size_bytes")]
     folders = (*_entries(host, f"{function.path}/drm", "card"), function.path.removesuffix("/device"))
     sizes = [
         *(read(host, "memory_total_bytes", f"{tile}/physical_vram_size_bytes", byte_count) for tile in tiles),

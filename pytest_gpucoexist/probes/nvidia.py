@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.identity import normal_pci_address, pci_sort_key
 from pytest_gpucoexist.model.readings import Observation, Reading, Status, status_of_errno
-from pytest_gpucoexist.probes.attributes import ASLEEP, text_or_none
+from pytest_gpucoexist.probes.attributes import text_or_none
+from pytest_gpucoexist.probes.links import ASLEEP
 from pytest_gpucoexist.probes.nvidia_driver import conflicts, driver_versions, drivers
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _mig(host: Host, minor: int) -> list[Reading]:
 def _read_information(host: Host, folder: str, address: str) -> Information:
     state = text_or_none(host, f"/sys/bus/pci/devices/{address}/power/runtime_status")
     if state in {"suspended", "suspending"}:
-        return Information(status="absent", detail=ASLEEP)
+        return Information(status="unsupported", detail=ASLEEP)
     try:
         return parse_information(host.read_text(f"{folder}/information"))
     except OSError as error:
