@@ -1,0 +1,262 @@
+"""Helper `nvml`: what NVIDIA's management library knows, as JSON. Runs in a process of its own.
+
+    {"client": {"distribution", "version", "path", "shadowed_by"},
+     "driver_version": CELL, "nvml_version": CELL, "cuda_driver_version": CELL,          "570.133.07", "12.570…", 12080
+     "count": 2,
+     "devices": [{"index": 0, "fault": null | {"status", "detail"},
+                  "uuid": CELL, "pci": CELL, …},                                         every name in `FIELDS`
+                 …]}
+
+CELL is `{"value": …}` or `{"status", "detail"}`. A device whose handle fails has a `fault` and no fields; the others
+are not touched by it. Of the fields that are not plain numbers or texts:
+
+    pci           {"address": "00000000:41:00.0", "device": "0x268410de", "subsystem": "0x16f410de"}
+    memory        {"total": bytes, "used": bytes, "free": bytes}; bar1 likewise
+    ecc, mig      {"current": bool, "pending": bool}
+    pcie          {"generation", "width", "max_generation", "max_width"}: CELL each
+    processes     [{"pid", "memory": bytes | null, "kind": "compute" | "graphics", "gi": id | null, "ci": id | null}]
+    p2p           [{"peer": index, "read": "ok" | reason, "write": …, "atomics": …}]: one per other device
+    mig_devices   [{"uuid", "name", "gi", "ci", "memory", "profile", "processes"}]: CELL each; [] when MIG is off
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pytest_gpucoexist.helpers.cells import Cell, NotKnown, cell, plain_text
+from pytest_gpucoexist.helpers.nvml_client import load_nvml_client, open_library_error
+from pytest_gpucoexist.helpers.protocol import HelperAbsent, HelperBroken, HelperDenied, HelperUnsupported
+
+__all__ = ["FIELDS", "MIG_FIELDS", "answer"]
+
+Read = Callable[[Any, Any], Any]
+
+_COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
+
+# nvml.h, nvmlGpuP2PStatus_t.
+_P2P_STATUS = {
+    0: "ok",
+    1: "chipset not supported",
+    2: "GPU not supported",
+    3: "topology not supported",
+    4: "disabled by registry key",
+    5: "not supported",
+}
+
+# nvml.h, nvmlGpuP2PCapsIndex_t. As numbers, because nvidia-ml-py 13 defines NVML_P2P_CAPS_INDEX_READ as a tuple.
+_P2P_CAPS = {"read": 0, "write": 1, "atomics": 3}
+
+_NO_INSTANCE = 0xFFFFFFFF
+
+
+def answer(_request: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask NVML for everything. Raises HelperAbsent, HelperUnsupported, HelperDenied or HelperBroken."""
+    nvml, client = load_nvml_client()
+    _initialise(nvml)
+    try:
+        count = nvml.nvmlDeviceGetCount()
+        return {
+            "client": client,
+            "driver_version": _cell(nvml, _text, nvml.nvmlSystemGetDriverVersion),
+            "nvml_version": _cell(nvml, _text, nvml.nvmlSystemGetNVMLVersion),
+            "cuda_driver_version": _cell(nvml, nvml.nvmlSystemGetCudaDriverVersion),
+            "count": count,
+            "devices": list(_devices(nvml, count)),
+        }
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _initialise(nvml: Any) -> None:
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        code = error.value
+        if code == nvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+            reason = open_library_error()
+            if "No such file" not in reason:
+                raise HelperBroken(f"NVML cannot be loaded: {reason}") from None
+            raise HelperAbsent(f"NVML is not installed: {reason}") from None
+        if code == nvml.NVML_ERROR_DRIVER_NOT_LOADED:
+            raise HelperUnsupported("NVML is installed, but the nvidia driver is not loaded") from None
+        if code == nvml.NVML_ERROR_NO_PERMISSION:
+            raise HelperDenied("NVML: no permission to talk to the nvidia driver") from None
+        if code == nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+            raise HelperBroken(
+                "driver/library version mismatch: the nvidia libraries were updated under the loaded kernel module;"
+                " reboot or reload the module"
+            ) from None
+        raise HelperBroken(f"NVML did not initialise: {error}") from None
+
+
+def _cell(nvml: Any, read: Callable[..., Any], *arguments: Any) -> Cell:
+    def explain(error: Exception) -> NotKnown:
+        if not isinstance(error, nvml.NVMLError):
+            return NotKnown("broken", f"{type(error).__name__}: {error}")
+        statuses = {
+            nvml.NVML_ERROR_NOT_SUPPORTED: "unsupported",
+            nvml.NVML_ERROR_NO_PERMISSION: "denied",
+            nvml.NVML_ERROR_NOT_FOUND: "absent",
+        }
+        return NotKnown(statuses.get(error.value, "broken"), f"NVML: {error}")
+
+    return cell(explain, read, *arguments)
+
+
+def _text(read: Callable[..., object], *arguments: Any) -> str:
+    return plain_text(read(*arguments))
+
+
+def _devices(nvml: Any, count: int) -> Iterator[dict[str, Any]]:
+    handles = [_cell(nvml, nvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
+    for index, handle in enumerate(handles):
+        if "value" not in handle:
+            yield {"index": index, "fault": handle}
+            continue
+        device = handle["value"]
+        fields = {name: _cell(nvml, read, nvml, device) for name, read in FIELDS.items()}
+        fields["p2p"] = _cell(nvml, _peers, nvml, index, handles)
+        yield {"index": index, "fault": None, **fields}
+
+
+def _pci(nvml: Any, device: Any) -> dict[str, Any]:
+    info = nvml.nvmlDeviceGetPciInfo(device)
+    return {
+        "address": plain_text(info.busId),
+        "device": f"{info.pciDeviceId:#010x}",
+        "subsystem": f"{info.pciSubSystemId:#010x}",
+    }
+
+
+def _memory(nvml: Any, device: Any) -> dict[str, int]:
+    info = nvml.nvmlDeviceGetMemoryInfo(device)
+    return {"total": info.total, "used": info.used, "free": info.free}
+
+
+def _bar1(nvml: Any, device: Any) -> dict[str, int]:
+    info = nvml.nvmlDeviceGetBAR1MemoryInfo(device)
+    return {"total": info.bar1Total, "used": info.bar1Used, "free": info.bar1Free}
+
+
+def _switch(modes: list[int]) -> dict[str, bool]:
+    current, pending = modes
+    return {"current": bool(current), "pending": bool(pending)}
+
+
+def _pcie(nvml: Any, device: Any) -> dict[str, Cell]:
+    reads = {
+        "generation": nvml.nvmlDeviceGetCurrPcieLinkGeneration,
+        "width": nvml.nvmlDeviceGetCurrPcieLinkWidth,
+        "max_generation": nvml.nvmlDeviceGetMaxPcieLinkGeneration,
+        "max_width": nvml.nvmlDeviceGetMaxPcieLinkWidth,
+    }
+    return {name: _cell(nvml, read, device) for name, read in reads.items()}
+
+
+def _memory_nodes(nvml: Any, device: Any) -> list[int]:
+    """NUMA nodes whose memory is nearest, from a bit mask; 16 words are enough for the kernel's limit of 1024."""
+    words = nvml.nvmlDeviceGetMemoryAffinity(device, 16, nvml.NVML_AFFINITY_SCOPE_NODE)
+    return [64 * at + bit for at, word in enumerate(words) for bit in range(64) if word >> bit & 1]
+
+
+def _processes(nvml: Any, device: Any) -> list[dict[str, Any]]:
+    """Compute and graphics processes. The counter part of a driver that is older than the client is tried next."""
+    found: list[dict[str, Any]] = []
+    for kind, stem in (
+        ("compute", "nvmlDeviceGetComputeRunningProcesses"),
+        ("graphics", "nvmlDeviceGetGraphicsRunningProcesses"),
+    ):
+        for each in _newest(nvml, stem, device):
+            instances = [getattr(each, name, None) for name in ("gpuInstanceId", "computeInstanceId")]
+            gi, ci = (None if number in {None, _NO_INSTANCE} else number for number in instances)
+            found.append({"pid": each.pid, "memory": each.usedGpuMemory, "kind": kind, "gi": gi, "ci": ci})
+    return found
+
+
+def _newest(nvml: Any, stem: str, device: Any) -> list[Any]:
+    for suffix in ("_v3", "_v2"):
+        function = getattr(nvml, stem + suffix, None)
+        if function is None:
+            continue
+        try:
+            return list(function(device))
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+    raise NotKnown("broken", f"this driver has no {stem}_v2 or newer")
+
+
+def _peers(nvml: Any, index: int, handles: list[Cell]) -> list[dict[str, Any]]:
+    device, peers = handles[index]["value"], []
+    for peer, handle in enumerate(handles):
+        if peer == index or "value" not in handle:
+            continue
+        answers = {
+            name: _cell(nvml, nvml.nvmlDeviceGetP2PStatus, device, handle["value"], capability)
+            for name, capability in _P2P_CAPS.items()
+        }
+        peers.append({"peer": peer} | {name: _p2p_text(status) for name, status in answers.items()})
+    return peers
+
+
+def _p2p_text(status: Cell) -> str:
+    return _P2P_STATUS.get(status["value"], "unknown") if "value" in status else str(status["detail"])
+
+
+def _mig_devices(nvml: Any, device: Any) -> list[dict[str, Cell]]:
+    if not nvml.nvmlDeviceGetMigMode(device)[0]:
+        return []
+    instances = []
+    for slot in range(nvml.nvmlDeviceGetMaxMigDeviceCount(device)):
+        handle = _cell(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, device, slot)
+        if handle.get("status") == "absent":
+            continue  # slots are numbered to the most that the board can have; empty ones are NOT_FOUND
+        if "value" not in handle:
+            instances.append(dict.fromkeys(MIG_FIELDS, handle))
+            continue
+        instance = handle["value"]
+        instances.append({name: _cell(nvml, read, nvml, instance) for name, read in MIG_FIELDS.items()})
+    return instances
+
+
+def _profile(nvml: Any, instance: Any) -> dict[str, int]:
+    attributes = nvml.nvmlDeviceGetAttributes(instance)
+    return {
+        "gpu_slices": attributes.gpuInstanceSliceCount,
+        "compute_slices": attributes.computeInstanceSliceCount,
+        "memory_mib": attributes.memorySizeMB,
+        "multiprocessors": attributes.multiprocessorCount,
+    }
+
+
+FIELDS: Mapping[str, Read] = {
+    "uuid": lambda nvml, device: plain_text(nvml.nvmlDeviceGetUUID(device)),
+    "pci": _pci,
+    "name": lambda nvml, device: plain_text(nvml.nvmlDeviceGetName(device)),
+    "minor": lambda nvml, device: nvml.nvmlDeviceGetMinorNumber(device),
+    "vbios_version": lambda nvml, device: plain_text(nvml.nvmlDeviceGetVbiosVersion(device)),
+    "compute_capability": lambda nvml, device: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(device))),
+    "memory": _memory,
+    "bar1": _bar1,
+    "ecc": lambda nvml, device: _switch(nvml.nvmlDeviceGetEccMode(device)),
+    "mig": lambda nvml, device: _switch(nvml.nvmlDeviceGetMigMode(device)),
+    "mig_devices": _mig_devices,
+    "memory_nodes": _memory_nodes,
+    "memory_numa_node": lambda nvml, device: nvml.nvmlDeviceGetNumaNodeId(device),
+    "pcie": _pcie,
+    "compute_mode": lambda nvml, device: _COMPUTE_MODES.get(nvml.nvmlDeviceGetComputeMode(device), "unknown"),
+    "persistence": lambda nvml, device: bool(nvml.nvmlDeviceGetPersistenceMode(device)),
+    "processes": _processes,
+}
+"""How each field of a device is read (`p2p` stands apart: it needs the other devices)."""
+
+MIG_FIELDS: Mapping[str, Read] = {
+    "uuid": lambda nvml, instance: plain_text(nvml.nvmlDeviceGetUUID(instance)),
+    "name": lambda nvml, instance: plain_text(nvml.nvmlDeviceGetName(instance)),
+    "gi": lambda nvml, instance: nvml.nvmlDeviceGetGpuInstanceId(instance),
+    "ci": lambda nvml, instance: nvml.nvmlDeviceGetComputeInstanceId(instance),
+    "memory": _memory,
+    "profile": _profile,
+    "processes": _processes,
+}

@@ -1,0 +1,123 @@
+"""What the vendors' management libraries add: NVML and AMD SMI, asked in processes of their own, at the same time.
+
+Nothing here loads a library. A helper that hangs, crashes, is missing or does not fit its driver becomes facts about
+the vendor's GPUs: PCI has found those already, and their NVML or AMD SMI fields say what happened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.model.identity import normal_pci_address
+from pytest_gpucoexist.model.readings import Observation
+from pytest_gpucoexist.probes import vendor_amd, vendor_nvidia
+from pytest_gpucoexist.probes.cells import failed
+from pytest_gpucoexist.probes.pci import BUS, is_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from pytest_gpucoexist.host.base import HelperReply, Host
+    from pytest_gpucoexist.model.machine import Conflict, Runtime
+    from pytest_gpucoexist.model.readings import Status
+    from pytest_gpucoexist.probes.cells import Answer
+
+__all__ = ["HELPERS", "vendor_observations"]
+
+HELPERS = {"nvidia": "nvml", "amd": "amdsmi"}
+"""The helper that asks a vendor's library; it is also the `source` of the library's facts."""
+
+_READERS = {"nvidia": vendor_nvidia.read_reply, "amd": vendor_amd.read_reply}
+_FIELDS = {"nvidia": vendor_nvidia.FIELDS, "amd": vendor_amd.FIELDS}
+_PCI_VENDORS = {"nvidia": "0x10de", "amd": "0x1002"}
+_DRIVERS = {"nvidia": "nvidia", "amd": "amdgpu"}
+
+
+def vendor_observations(
+    host: Host, ask: Collection[str], deadline_s: float
+) -> tuple[list[Observation], list[Conflict], list[Runtime]]:
+    """Ask the libraries of the vendors in `ask` (`nvidia`, `amd`). Never raises; takes about `deadline_s` at most.
+
+    An answering library gives one observation for each device that it counts (`probe` is `nvml` or `amdsmi`,
+    `partition` None), one more for each MIG instance, and readings for the functions of its driver that it leaves out.
+    A device whose handle fails is an observation without address, UUID or readings: it counts, and is a conflict too.
+    """
+    vendors = [vendor for vendor in HELPERS if vendor in ask]
+    if not vendors:
+        return [], [], []
+    replies = host.ask_all([HELPERS[vendor] for vendor in vendors], deadline_s=deadline_s)
+    observations: list[Observation] = []
+    conflicts: list[Conflict] = []
+    runtimes: list[Runtime] = []
+    for vendor in vendors:
+        answer = _answer(host, vendor, replies.get(HELPERS[vendor]))
+        if isinstance(answer, tuple):
+            observations += _without_library(vendor, _functions(host, vendor), *answer)
+            continue
+        observations += answer.observations
+        observations += _left_out(host, vendor, answer)
+        conflicts += answer.conflicts
+        runtimes += answer.runtimes
+    return observations, conflicts, runtimes
+
+
+def _answer(host: Host, vendor: str, reply: HelperReply | None) -> Answer | tuple[Status, str]:
+    if reply is None:
+        return "broken", "the helper gave no reply"
+    if reply.status != "ok":
+        return reply.status, reply.detail or "no reason given"
+    try:
+        return _READERS[vendor](host, reply.data)
+    except ValueError as error:
+        return "broken", str(error)
+
+
+def _without_library(vendor: str, addresses: Iterable[str], status: Status, detail: str) -> list[Observation]:
+    """Say of each function why its fields could not be asked of the library. Such an observation counts no device."""
+    source = HELPERS[vendor]
+    return [
+        Observation(
+            probe=f"{source}-failure",
+            pci_address=address,
+            readings=tuple(failed(field, source, status, detail) for field in _FIELDS[vendor]),
+        )
+        for address in addresses
+    ]
+
+
+def _left_out(host: Host, vendor: str, answer: Answer) -> list[Observation]:
+    """Say why functions that the driver holds are missing from an answer: lost, or not granted to this container."""
+    known = {observation.pci_address for observation in answer.observations}
+    missing = [address for address in _bound(host, _DRIVERS[vendor]) if address not in known]
+    counted = f"{HELPERS[vendor]} lists {len(answer.faults) + len(known - {None})} GPUs and not this one"
+    if not answer.faults:
+        return _without_library(vendor, missing, "absent", counted)
+    status, detail = answer.faults[0]
+    return _without_library(vendor, missing, status, f"{detail} ({counted} by its address)")
+
+
+def _functions(host: Host, vendor: str) -> list[str]:
+    """Addresses of the vendor's GPUs on the PCI bus, whatever driver holds them."""
+    found: list[str] = []
+    for name in _names(host, BUS):
+        address = normal_pci_address(name)
+        try:
+            if address is None or host.read_text(f"{BUS}/{name}/vendor") != _PCI_VENDORS[vendor]:
+                continue
+            if is_gpu(host.read_text(f"{BUS}/{name}/class"), _PCI_VENDORS[vendor]):
+                found.append(address)
+        except OSError:
+            continue
+    return found
+
+
+def _bound(host: Host, driver: str) -> list[str]:
+    names = _names(host, f"/sys/bus/pci/drivers/{driver}")
+    return [address for name in names if (address := normal_pci_address(name)) is not None]
+
+
+def _names(host: Host, folder: str) -> list[str]:
+    try:
+        return host.list_dir(folder)
+    except OSError:
+        return []
