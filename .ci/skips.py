@@ -1,0 +1,39 @@
+"""Fail when a JUnit file holds a skip that should not happen where this runs.
+
+A suite that skips what it could not check looks as green as one that checked it. Every skip must match one of the
+reasons below, each of which says why it is right on a machine without a GPU.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+ALLOWED = [
+    (r"needs a real (NVIDIA|AMD|Intel) GPU", "no GPU is promised here"),
+    (r"on Windows|on macOS", "another system's branch"),
+]
+
+
+def main(paths: list[str]) -> int:
+    """Print every skip that is not allowed; exit 1 when there is one or when no test ran."""
+    status = 0
+    for path in map(Path, paths):
+        cases = list(ET.parse(path).getroot().iter("testcase"))
+        skipped = [(case, skip) for case in cases if (skip := case.find("skipped")) is not None]
+        bad = [
+            f"{case.get('classname')}::{case.get('name')}: {skip.get('message')}"
+            for case, skip in skipped
+            if skip.get("type") != "pytest.xfail" and not any(re.search(rule, skip.get("message") or "") for rule, _why in ALLOWED)
+        ]
+        print(f"{path.name}: {len(cases)} tests, {len(skipped)} skipped, {len(bad)} of them should have run")
+        print("\n".join(f"  {line}" for line in bad))
+        if bad or len(cases) == len(skipped):
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
