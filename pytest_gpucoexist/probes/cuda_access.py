@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["CudaRules"]
 
 _DRIVER = "nvidia"
+_NVML = "nvml"
 _TEGRA_NODES = ("/dev/nvmap", "/dev/nvhost-ctrl-gpu")
 _MODPROBE = "create it with `nvidia-modprobe -u -c {minor}`"
 _MIG_PARTITION = re.compile(r"\D*(\d+)\D+(\d+)")
@@ -31,17 +32,16 @@ _MIG_PARTITION = re.compile(r"\D*(\d+)\D+(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaRules:
-    """The rules of CUDA on one host. `nvml` is what came of asking NVML; None when it was not asked."""
+    """The rules of CUDA on one host."""
 
     host: Host
     container: str | None
-    nvml: Fact | None = None
     information: dict[str, Information] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, host: Host, container: str | None, nvml: Fact | None) -> CudaRules:
+    def of(cls, host: Host, container: str | None) -> CudaRules:
         """Read once what the rules need for all GPUs."""
-        return cls(host=host, container=container, nvml=nvml, information=gpu_information(host))
+        return cls(host=host, container=container, information=gpu_information(host))
 
     def judge(self, gpu: Gpu) -> Verdict:
         """Decide `usable.cuda` of one GPU."""
@@ -49,6 +49,8 @@ class CudaRules:
             return no("vendor", "unsupported", "not an NVIDIA GPU")
         if not gpu.is_compute:
             return no("kind", "unsupported", f"no compute device: {gpu.kind}")
+        if gpu.partition is None and gpu.features.get("mig"):
+            return no("features.mig", "unsupported", "MIG is on: CUDA sees its instances, not the whole GPU")
         if gpu.driver == WSL_DRIVER:
             return self._judge_wsl()
         if gpu.pci_address is None and gpu.driver not in {_DRIVER, None}:
@@ -127,16 +129,15 @@ class CudaRules:
         return no(problem.path, problem.status, reason)
 
     def _judge_nvml(self, gpu: Gpu, nodes: str) -> Verdict:
-        if self.nvml is None:
+        said = _nvml_of(gpu)
+        if said is None:
             return yes("device nodes", f"{nodes}; NVML was not asked")
-        if self.nvml.status == "absent":
-            return yes("device nodes", f"{nodes}; NVML is not installed")
-        if self.nvml.status != "ok":
-            reason = f"NVML does not answer: {self.nvml.detail or self.nvml.status}"
-            return no("nvml", self.nvml.status, reason)
-        if not any(fact.source.startswith("nvml") for fact in gpu.facts.values()):
-            return no("nvml", "broken", "NVML answers but does not list this GPU")
-        return yes("nvml", f"{nodes}; NVML answers")
+        if said.status == "ok":
+            return yes(_NVML, f"{nodes}; NVML answers")
+        # "absent" is a library that is not installed, or one that answers and lists others.
+        if said.status == "absent" and "lists" not in (said.detail or ""):
+            return yes("device nodes", f"{nodes}; NVML is not there to ask ({said.detail})")
+        return no(_NVML, said.status, f"NVML does not answer for this GPU: {said.detail or said.status}")
 
     def _judge_wsl(self) -> Verdict:
         problem = node_problem(self.host, DXG)
@@ -146,3 +147,9 @@ class CudaRules:
             reason = f"no libcuda in {WSL_LIBRARIES}: install NVIDIA's driver in Windows"
             return no(WSL_LIBRARIES, "absent", reason)
         return yes(DXG, f"{DXG} can be opened and {WSL_LIBRARIES} has libcuda")
+
+
+def _nvml_of(gpu: Gpu) -> Fact | None:
+    """Return a fact that NVML told about this GPU, else why it told none; None when it was not asked."""
+    facts = [fact for fact in gpu.facts.values() if fact.source == _NVML]
+    return next((fact for fact in facts if fact.status == "ok"), facts[0] if facts else None)
