@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["judge"]
 
 
-def judge(host: Host, machine: Machine) -> Machine:
+def judge(host: Host, machine: Machine, *, nvml: Fact | None = None) -> Machine:
     """Set `usable` and `granted` of every GPU, with `facts["usable.cuda"]`, `facts["usable.rocm"]`, `facts["granted"]`.
 
-    What came of asking NVML is taken from the facts that it left. A GPU is not granted when its nodes are withheld
+    What came of asking NVML is taken from the facts that it left at each GPU, else from `nvml`. A GPU is not granted when its nodes are withheld
     from this container although sysfs shows it.
     """
     container = container_evidence(host)
-    cuda = CudaRules.of(host, container)
+    cuda = CudaRules.of(host, container, nvml)
     rocm = RocmRules.of(host, container, machine.gpus)
     return replace(machine, gpus=tuple(_judge(host, gpu, cuda, rocm) for gpu in machine.gpus))
 

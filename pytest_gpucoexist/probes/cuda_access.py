@@ -32,16 +32,17 @@ _MIG_PARTITION = re.compile(r"\D*(\d+)\D+(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaRules:
-    """The rules of CUDA on one host."""
+    """The rules of CUDA on one host. `nvml` is what came of asking NVML as a whole; None when it was not asked."""
 
     host: Host
     container: str | None
+    nvml: Fact | None = None
     information: dict[str, Information] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, host: Host, container: str | None) -> CudaRules:
+    def of(cls, host: Host, container: str | None, nvml: Fact | None = None) -> CudaRules:
         """Read once what the rules need for all GPUs."""
-        return cls(host=host, container=container, information=gpu_information(host))
+        return cls(host=host, container=container, nvml=nvml, information=gpu_information(host))
 
     def judge(self, gpu: Gpu) -> Verdict:
         """Decide `usable.cuda` of one GPU."""
@@ -129,7 +130,7 @@ class CudaRules:
         return no(problem.path, problem.status, reason)
 
     def _judge_nvml(self, gpu: Gpu, nodes: str) -> Verdict:
-        said = _nvml_of(gpu)
+        said = _nvml_of(gpu) or self.nvml
         if said is None:
             return yes("device nodes", f"{nodes}; NVML was not asked")
         if said.status == "ok":
