@@ -6,11 +6,11 @@ Each function takes values and a `Screen` and returns text. The machine itself i
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.reports.layout import add_row, bold, grid
 from pytest_gpucoexist.reports.screen import PLAIN, Screen, render
+from pytest_gpucoexist.reports.summary import OUTCOME_WORDS, none_ran, unmet_groups
 from pytest_gpucoexist.reports.words import counted, describe_use, joined, plural, population, why_not
 
 if TYPE_CHECKING:
@@ -23,17 +23,6 @@ __all__ = ["machine_header", "none_ran_line", "observe_table", "plan_table", "sk
 
 SHOWN_TESTS = 5
 """Tests named below each reason of the skip summary; the others are counted."""
-
-OUTCOME_WORDS = {
-    "ran": "run",
-    "missing": "missing",
-    "masked": "masked",
-    "not_granted": "not granted",
-    "simulated": "simulated",
-    "unfit": "unfit",
-    "busy": "busy",
-    "not_run": "not run",
-}
 
 
 def machine_header(
@@ -81,40 +70,19 @@ def _ready(gpus: Sequence[Gpu]) -> str:
 
 def none_ran_line(records: Iterable[TestRecord], screen: Screen = PLAIN) -> str | None:
     """Write the line that cannot be missed: GPU tests were selected and none ran on a GPU. None when one did."""
-    needing = [record for record in records if record.requirement is not None]
-    if not needing or any(record.ran_on_gpu for record in needing):
-        return None
-    stood_in = sum(record.gpu_outcome == "simulated" and record.outcome != "skipped" for record in needing)
-    if stood_in:
-        text = f"SIMULATED: {plural(stood_in, 'GPU test')} ran on stand-ins; NONE ran on a GPU"
-    else:
-        text = f"{plural(len(needing), 'GPU test')} selected and NONE ran on a GPU"
-    others = [
-        OUTCOME_WORDS[record.gpu_outcome or "not_run"]
-        for record in needing
-        if not (record.gpu_outcome == "simulated" and record.outcome != "skipped")
-    ]
-    return screen.say(f"{text}: {counted(others)}" if others else text)
+    text = none_ran(records)
+    return None if text is None else screen.say(text)
 
 
 def skip_summary(records: Iterable[TestRecord], screen: Screen = PLAIN) -> list[str]:
     """List hardware skips and failures for want of hardware, grouped by what was missing, the most frequent first."""
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for record in records:
-        unmet = record.gpu_outcome not in {None, "ran", "not_run"}
-        if (
-            record.requirement is not None
-            and unmet
-            and record.outcome in {"skipped", "failed", "error"}
-            and record.reason
-        ):
-            groups[OUTCOME_WORDS[record.gpu_outcome or "missing"], record.reason].append(record.nodeid)
     lines = []
-    for (word, reason), nodeids in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        lines.append(f"{plural(len(nodeids), 'test')} ({word}): {reason}")
-        lines += [f"    {nodeid}" for nodeid in nodeids[:SHOWN_TESTS]]
-        if len(nodeids) > SHOWN_TESTS:
-            lines.append(f"    … and {len(nodeids) - SHOWN_TESTS:,} more")
+    for group in unmet_groups(records):
+        count = len(group.nodeids)
+        lines.append(f"{plural(count, 'test')} ({OUTCOME_WORDS[group.outcome]}): {group.reason}")
+        lines += [f"    {nodeid}" for nodeid in group.nodeids[:SHOWN_TESTS]]
+        if count > SHOWN_TESTS:
+            lines.append(f"    … and {count - SHOWN_TESTS:,} more")
     return [screen.say(line) for line in lines]
 
 
