@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
-from pytest_gpucoexist.model.matching import choose
+from pytest_gpucoexist.model.matching import Group, choose
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Machine
-    from pytest_gpucoexist.model.matching import Group
 
 __all__ = ["Broker", "Lease", "Request"]
 
@@ -79,7 +78,7 @@ class Broker:
         self._state = _State()
 
     def submit(self, request: Request, granted: Callable[[Lease], None]) -> int:
-        """Queue a request; `granted` is called once, from whichever thread made it possible. Returns a number to cancel.
+        """Queue a request and return its number; `granted` is called once, by whichever thread made it possible.
 
         Raises GpuCoexistError when the request could not be met with every device free, and DeviceBusyError when
         the owner already holds devices and would have to wait.
@@ -118,9 +117,7 @@ class Broker:
 
         Raises DeviceBusyError after `timeout_s`, and what `submit` raises.
         """
-        request = Request(
-            groups=tuple(groups), owner=owner, preferred=tuple(preferred), closest_pair=closest_pair
-        )
+        request = Request(groups=tuple(groups), owner=owner, preferred=tuple(preferred), closest_pair=closest_pair)
         arrived = threading.Event()
         leases: list[Lease] = []
 
@@ -193,20 +190,15 @@ class Broker:
         return grants
 
     @staticmethod
-    def _choose(
-        request: Request, free: frozenset[str], machine: Machine
-    ) -> tuple[tuple[str, ...], ...] | None:
-        return choose(
-            request.groups, free, machine, closest_pair=request.closest_pair, preferred=request.preferred
-        )
+    def _choose(request: Request, free: frozenset[str], machine: Machine) -> tuple[tuple[str, ...], ...] | None:
+        return choose(request.groups, free, machine, closest_pair=request.closest_pair, preferred=request.preferred)
 
     def _is_waiting(self, number: int) -> bool:
         return any(each.number == number for each in self._state.waiting)
 
     def _holds(self, request: Request) -> bool:
         return any(
-            (other.holder, other.owner) == (request.holder, request.owner)
-            for other, _ in self._state.leases.values()
+            (other.holder, other.owner) == (request.holder, request.owner) for other, _ in self._state.leases.values()
         )
 
     def _busy(self, request: Request) -> DeviceBusyError:

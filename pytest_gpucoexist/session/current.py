@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["current_gpu", "current_gpus", "running"]
 
-# A stack, because a test may run pytest inside pytest; not a ContextVar, because threads that a test starts belong to it.
+# A stack, because a test may run pytest inside pytest; no ContextVar, because threads that a test starts belong to it.
 _running: list[Holding] = []
 
 

@@ -7,37 +7,54 @@ so xdist workers cannot deadlock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.leases.broker import Lease
 from pytest_gpucoexist.session import current
 from pytest_gpucoexist.session.fixture_needs import WIDER_SCOPES, is_ours, our_fixtures
 from pytest_gpucoexist.session.narrow import Demand, narrow, prefer_vendors
+from pytest_gpucoexist.session.state import GpuSession
 
 if TYPE_CHECKING:
-    from pytest_gpucoexist.leases.broker import Lease
     from pytest_gpucoexist.model.machine import Gpu
     from pytest_gpucoexist.model.matching import Group
-    from pytest_gpucoexist.session.state import Decision, GpuSession
+    from pytest_gpucoexist.session.state import Decision
 
-__all__ = ["HOLDING", "Choice", "Choices", "Holding", "hold", "let_go"]
+__all__ = ["HOLDING", "Choice", "Choices", "Holding", "choices_of", "hold", "late", "let_go"]
 
 _FRAMEWORK_FIXTURES = {"torch_device": "torch", "cupy_device": "cupy"}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Holding:
-    """The devices of one running test. `roles` says which group of the first lease serves a wider fixture."""
+    """The devices of one running test.
+
+    `roles` says which group of the first lease serves a wider fixture; `closing` is the number of groups at the end of
+    that lease that the test holds only because its teardown ends a wider scope. `used` stays after the release.
+    """
 
     session: GpuSession
-    item: pytest.Item
+    item: pytest.Item | None
     leases: list[Lease] = field(default_factory=list)
     roles: Mapping[str, int] = field(default_factory=dict)
     closing: int = 0
+    used: list[str] = field(default_factory=list)
+
+    @property
+    def owner(self) -> str:
+        """Who holds, in words: the id of the test."""
+        return "gpu_leases" if self.item is None else self.item.nodeid
+
+    def add(self, lease: Lease) -> None:
+        """Hold more, and remember it for reports."""
+        self.leases.append(lease)
+        self.used = list(dict.fromkeys((*self.used, *self.keys())))
 
     def keys(self) -> tuple[str, ...]:
         """Devices that the test asked for, each once; not those that are held only to close a wider scope."""
@@ -135,17 +152,16 @@ def hold(
     if not groups and not ending:
         return None
     holding = Holding(session=session, item=item)
+    offered = {key for group in groups for key in group.candidates}
     if groups:
-        groups, holding.roles = _narrowed(session, item, groups, choices)
-    offered = {group.candidates for group in groups if len(group.candidates) == 1}
-    closing = tuple(_only(key) for key in dict.fromkeys(ending) if (key,) not in offered)
+        within = [key for key in ending if key in offered]
+        groups, holding.roles = _narrowed(session, item, groups, choices, within)
+    closing = tuple(_only(key) for key in dict.fromkeys(ending) if key not in offered)
     holding.closing = len(closing)
     preferred = tuple(choice.key for choice in choices.alive.values())
     closest = decision is not None and bool(groups) and decision.need.closest_pair
-    lease = session.broker.acquire(
-        (*groups, *closing), owner=item.nodeid, preferred=preferred, closest_pair=closest
-    )
-    holding.leases.append(lease)
+    lease = session.broker.acquire((*groups, *closing), owner=item.nodeid, preferred=preferred, closest_pair=closest)
+    holding.add(lease)
     item.stash[HOLDING] = holding
     current.push(holding)
     return holding
@@ -154,12 +170,16 @@ def hold(
 def let_go(holding: Holding) -> None:
     """Release everything that a test held. What it was stays readable for reports."""
     current.pop(holding)
-    for lease in holding.leases:
-        holding.session.broker.release(lease)
+    while holding.leases:
+        holding.session.broker.release(holding.leases.pop())
 
 
 def _narrowed(
-    session: GpuSession, item: pytest.Item, groups: tuple[Group, ...], choices: Choices
+    session: GpuSession,
+    item: pytest.Item,
+    groups: tuple[Group, ...],
+    choices: Choices,
+    ending: Sequence[str],
 ) -> tuple[tuple[Group, ...], Mapping[str, int]]:
     machine = session.machine()
     for fixture in our_fixtures(item):
@@ -167,7 +187,8 @@ def _narrowed(
             framework = _FRAMEWORK_FIXTURES[fixture]
             built = [run for run in machine.runtimes if run.kind == "framework" and run.name == framework]
             groups = prefer_vendors(groups, {vendor for run in built for vendor in run.vendors}, machine)
-    fixed, free = [], []
+    fixed = [Demand(role=f"end of {key}", keys=frozenset({key})) for key in ending]
+    free = []
     for name in wider_fixtures(item):
         scope = (name, scope_id(item, name))
         choice = choices.alive.get(scope)
@@ -207,3 +228,55 @@ def _only(key: str) -> Group:
     from pytest_gpucoexist.model.requirement import Requirement
 
     return Group(requirement=Requirement(), candidates=(key,))
+
+
+@contextlib.contextmanager
+def late(
+    session: GpuSession,
+    item: pytest.Item | None,
+    mark: str,
+    arguments: Mapping[str, Any],
+    *,
+    closest_pair: bool = False,
+) -> Iterator[tuple[Gpu, ...]]:
+    """Acquire while a test runs, for `getfixturevalue` and `gpu_leases`; skip or fail it when a device is missing.
+
+    `item` is None where the caller does not know the test: then it is the one that holds devices, if any does.
+    """
+    from pytest_gpucoexist.model.requirement import combine
+
+    decision = session.decide(combine([(mark, (), arguments)], closest_pair=closest_pair))
+    if decision.outcome != "run":
+        _give_up(session, decision)
+    holding = current.running()
+    if holding is None or (item is not None and holding.item is not item):
+        holding = Holding(session=session, item=item)
+        current.push(holding)
+        if item is not None:
+            item.stash[HOLDING] = holding
+    try:
+        lease = session.broker.acquire(decision.groups, owner=holding.owner, closest_pair=closest_pair)
+        holding.add(lease)
+        try:
+            yield tuple(gpu for key in lease.keys if (gpu := session.machine().gpu(key)) is not None)
+        finally:
+            holding.leases.remove(lease)
+            session.broker.release(lease)
+    finally:
+        if not holding.leases:
+            current.pop(holding)
+
+
+def _give_up(session: GpuSession, decision: Decision) -> NoReturn:
+    from pytest_gpucoexist.model.plan import is_promised
+
+    reason = decision.reason or "no device"
+    if decision.outcome == "error":
+        raise GpuCoexistError(reason)
+    if (
+        session.options.fail_missing
+        or decision.outcome == "unfit"
+        or is_promised(decision.need, session.options.promises)
+    ):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)

@@ -14,12 +14,13 @@ import json
 import os
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from pytest_gpucoexist.leases.broker import Broker, Lease
     from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.model.matching import Group
@@ -84,7 +85,7 @@ class ControllerLink:
         channel.setcallback(lambda item: self._put(worker, channel, item), endmarker=_END)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any, error: object) -> None:
+    def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ARG002
         """Take back what a worker held that ended or died."""
         if self._thread is not None:
             self._inbox.put((str(node.gateway.id), None, _END))
@@ -157,7 +158,7 @@ class ControllerLink:
         from pytest_gpucoexist.model.matching import Group
 
         request = Request(
-            groups=decode(tuple[Group, ...], json.loads(groups)),  # type: ignore[arg-type]
+            groups=decode(tuple[Group, ...], json.loads(groups)),
             owner=owner,
             holder=worker,
             preferred=tuple(preferred),
@@ -165,9 +166,7 @@ class ControllerLink:
         )
         self._broker.submit(
             request,
-            lambda lease: _send(
-                channel, (number, "ok", [lease.number, [list(group) for group in lease.devices]])
-            ),
+            lambda lease: _send(channel, (number, "ok", [lease.number, [list(group) for group in lease.devices]])),
         )
 
 

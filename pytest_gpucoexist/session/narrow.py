@@ -10,11 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.model.matching import Group
+
 if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Machine
-    from pytest_gpucoexist.model.matching import Group
 
-__all__ = ["Demand", "Narrowed", "narrow", "prefer_vendors", "within"]
+__all__ = ["Demand", "Narrowed", "narrow", "prefer_vendors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +34,6 @@ class Narrowed:
     roles: Mapping[str, int] = field(default_factory=dict)
 
 
-def within(groups: Sequence[Group], keys: Collection[str]) -> tuple[Group, ...]:
-    """Keep only candidates in `keys`; the order of preference stays."""
-    return tuple(
-        replace(group, candidates=tuple(key for key in group.candidates if key in keys)) for group in groups
-    )
-
-
 def prefer_vendors(groups: Sequence[Group], vendors: Collection[str], machine: Machine) -> tuple[Group, ...]:
     """Keep candidates of these vendors in each group that has enough of them, and the others as they are."""
     of_vendor = {gpu.key for gpu in machine.gpus if gpu.vendor in vendors}
@@ -52,48 +46,50 @@ def prefer_vendors(groups: Sequence[Group], vendors: Collection[str], machine: M
 
 
 def narrow(groups: Sequence[Group], demands: Sequence[Demand]) -> Narrowed:
-    """Give every demand a group of exactly one device.
+    """Give every demand a group of exactly one device, without changing the order of the marks.
 
     Demands that agree on a device share it (two wider scopes that chose the same card). A demand that no group can
-    serve gets a group of its own: the test holds that device besides those of its marks.
+    serve gets a group of its own at the end: the test holds that device besides those of its marks.
     """
-    rest = list(groups)
-    singles: list[Group] = []
-    roles: dict[str, int] = {}
+    places = [_Place(group=group) for group in groups]
     for demand in demands:
-        index = _shared(singles, demand)
-        if index is None:
-            index = len(singles)
-            singles.append(_take(rest, demand, groups))
-        else:
-            both = tuple(key for key in singles[index].candidates if key in demand.keys)
-            singles[index] = replace(singles[index], candidates=both)
-        roles[demand.role] = index
-    return Narrowed(groups=(*singles, *rest), roles=roles)
-
-
-def _shared(singles: Sequence[Group], demand: Demand) -> int | None:
-    return next(
-        (index for index, group in enumerate(singles) if not demand.keys.isdisjoint(group.candidates)), None
+        place = _shared(places, demand) or _split(places, demand) or _own(places, demand)
+        place.roles.append(demand.role)
+        place.group = replace(
+            place.group, candidates=tuple(key for key in place.group.candidates if key in demand.keys)
+        )
+    return Narrowed(
+        groups=tuple(place.group for place in places),
+        roles={role: index for index, place in enumerate(places) for role in place.roles},
     )
 
 
-def _take(rest: list[Group], demand: Demand, groups: Sequence[Group]) -> Group:
-    for index, group in enumerate(rest):
-        overlap = tuple(key for key in group.candidates if key in demand.keys)
-        if not overlap:
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Place:
+    group: Group
+    roles: list[str] = field(default_factory=list)
+
+
+def _shared(places: Sequence[_Place], demand: Demand) -> _Place | None:
+    return next((place for place in places if place.roles and not demand.keys.isdisjoint(place.group.candidates)), None)
+
+
+def _split(places: list[_Place], demand: Demand) -> _Place | None:
+    for index, place in enumerate(places):
+        group = place.group
+        if place.roles or demand.keys.isdisjoint(group.candidates):
             continue
-        single = replace(group, requirement=replace(group.requirement, count=1), candidates=overlap)
-        if group.requirement.count == 1:
-            del rest[index]
-        else:
+        if group.requirement.count > 1:
             fewer = replace(group.requirement, count=group.requirement.count - 1)
-            others = tuple(key for key in group.candidates if len(overlap) > 1 or key not in overlap)
-            rest[index] = replace(group, requirement=fewer, candidates=others)
-        return single
-    template = groups[0]
-    return replace(
-        template,
-        requirement=replace(template.requirement, count=1),
-        candidates=tuple(sorted(demand.keys)),
-    )
+            places.insert(index + 1, _Place(group=replace(group, requirement=fewer)))
+            place.group = replace(group, requirement=replace(group.requirement, count=1))
+        return place
+    return None
+
+
+def _own(places: list[_Place], demand: Demand) -> _Place:
+    template = places[0].group
+    one = replace(template.requirement, count=1, same_node=False)
+    place = _Place(group=replace(template, requirement=one, candidates=tuple(sorted(demand.keys))))
+    places.append(place)
+    return place
