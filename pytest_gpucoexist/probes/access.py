@@ -21,8 +21,8 @@ __all__ = ["judge"]
 def judge(host: Host, machine: Machine, *, nvml: Fact | None = None) -> Machine:
     """Set `usable` and `granted` of every GPU, with `facts["usable.cuda"]`, `facts["usable.rocm"]`, `facts["granted"]`.
 
-    What came of asking NVML is taken from the facts that it left at each GPU, else from `nvml`. A GPU is not granted when its nodes are withheld
-    from this container although sysfs shows it.
+    What came of asking NVML is taken from the facts that it left at each GPU, else from `nvml`. A GPU is not granted
+    when its nodes are withheld from this container although sysfs shows it.
     """
     container = container_evidence(host)
     cuda = CudaRules.of(host, container, nvml)

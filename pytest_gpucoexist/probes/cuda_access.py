@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.host.base import Host
+from pytest_gpucoexist.model.readings import Fact
 from pytest_gpucoexist.probes.nodes import NodeProblem, node_problem
 from pytest_gpucoexist.probes.nvidia import Information, gpu_information
 from pytest_gpucoexist.probes.platform import DXG, WSL_DRIVER, WSL_LIBRARIES
@@ -19,7 +20,6 @@ from pytest_gpucoexist.probes.verdict import Verdict, lost_reason, no, unbound_r
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu
-    from pytest_gpucoexist.model.readings import Fact
 
 __all__ = ["CudaRules"]
 
