@@ -168,12 +168,12 @@ class Gpu:
     vbios_version: str | None = None
     hwmon: tuple[str, ...] = ()
     kfd: KfdNode | None = None
-    features: Mapping[str, bool] = field(default_factory=dict)
+    features: Mapping[str, bool] = field(default_factory=dict, hash=False)
     processes: tuple[GpuProcess, ...] | None = None
     usable: Usable = Usable()
     visible: bool = True
     granted: bool = True
-    facts: Mapping[str, Fact] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict, hash=False)
 
     @property
     def key(self) -> str:
@@ -253,7 +253,7 @@ class Conflict:
     subject: str
     kind: str
     message: str
-    claims: Mapping[str, Any] = field(default_factory=dict)
+    claims: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
