@@ -1,1 +1,76 @@
-"""The entry point."""
+"""The entry point: options, marks, hooks. What a session does not use is neither imported nor registered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.session.state import GpuSession
+
+# With plugin autoload off, only the module named with -p gets assertion rewriting.
+pytest.register_assert_rewrite("pytest_gpucoexist.testing")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option group `GPU coexistence` and the ini keys `gpu_*`."""
+    from pytest_gpucoexist.session.options import add_options
+
+    add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add the hooks `pytest_gpucoexist_*`."""
+    from pytest_gpucoexist import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the options and register what was asked for. First of all, because pytest-xdist reads `dist` here too."""
+    from pytest_gpucoexist.session import configuring
+
+    configuring.configure(config)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrize tests that ask for `each_gpu`, `each_vendor` or `each_numa_node`."""
+    if not _EACH.isdisjoint(metafunc.fixturenames):
+        from pytest_gpucoexist.session.each import generate
+
+        generate(metafunc)
+
+
+_EACH = frozenset({"each_gpu", "each_vendor", "each_numa_node"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Find out which selected tests need a GPU; without any, nothing more happens in this session."""
+    from pytest_gpucoexist.session.state import GPU_SESSION
+
+    gpu_session: GpuSession | None = session.config.stash.get(GPU_SESSION, None)
+    if gpu_session is not None:
+        gpu_session.needs.refresh()
+        selected = gpu_session.needs.select(session.items)
+        if selected:
+            from pytest_gpucoexist.session import collecting
+
+            collecting.collected(gpu_session, session, selected)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Group hardware skips by what was missing; say so when GPU tests were selected and none ran."""
+    from pytest_gpucoexist.session.state import GPU_SESSION
+
+    gpu_session = config.stash.get(GPU_SESSION, None)
+    if gpu_session is None or config.option.collectonly or gpu_session.options.plan:
+        return
+    # An xdist controller has collected nothing: only the reports tell whether a test needed a GPU.
+    distributed = config.pluginmanager.has_plugin("dsession")
+    if gpu_session.selected or distributed or gpu_session.ledger or terminalreporter.stats.get("skipped"):
+        from pytest_gpucoexist.session.summary import summarize
+
+        summarize(gpu_session, terminalreporter)

@@ -1,0 +1,127 @@
+"""Accounts of a session: expected skips, the promise, files. Registered when asked for, in the controller alone."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.session.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_gpucoexist.reports.model import SessionReport
+    from pytest_gpucoexist.session.state import GpuSession
+
+__all__ = ["Accounts"]
+
+
+class Accounts:
+    """Reads every report, and at the end compares, fails the run where it must, and writes files."""
+
+    def __init__(self, session: GpuSession) -> None:
+        """Read the file of expected skips. Raises UserError."""
+        self._session = session
+        self.ledger = Ledger()
+        session.ledger = self.ledger
+        self._expected: int | dict[str, str | None] | None = None
+        expected = session.options.expect_skips
+        if isinstance(expected, str):
+            from pytest_gpucoexist.session.skips import read_skips
+
+            self._expected = read_skips(self._path(expected))
+        else:
+            self._expected = expected
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note what happened to a test."""
+        self.ledger.add(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a module that skipped itself for want of a GPU framework."""
+        self.ledger.add_collector(report)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """After the last test: what was promised and expected. An interrupted run is not judged."""
+        result = yield
+        from pytest_gpucoexist.session.collecting import fail_collection
+
+        for title, message in self._complaints():
+            fail_collection(session, title, message)
+        return result
+
+    def _complaints(self) -> list[tuple[str, str]]:
+        options = self._session.options
+        if options.observe:
+            return []
+        found = []
+        if self._expected is not None:
+            from pytest_gpucoexist.session.skips import compare_count, compare_skips
+
+            skips = self.ledger.hardware_skips()
+            lines = (
+                compare_count(self._expected, skips)
+                if isinstance(self._expected, int)
+                else compare_skips(self._expected, skips)
+            )
+            if lines:
+                found.append((f"--gpu-expect-skips={options.expect_skips}", "\n".join(lines)))
+        if options.promises:
+            from pytest_gpucoexist.reports.terminal import none_ran_line
+
+            if line := none_ran_line(self.ledger.records()):
+                found.append((f"--gpu-require={options.require}", line))
+        return found
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write what was asked for. What cannot be written fails the run with a note in the summary."""
+        options = self._session.options
+        try:
+            if options.write_skips is not None:
+                from pytest_gpucoexist.session.skips import write_skips
+
+                skips = self.ledger.hardware_skips()
+                write_skips(skips, self._path(options.write_skips))
+                count = len(skips)
+                self._session.notes.append(
+                    f"{count} hardware skip{'' if count == 1 else 's'} written to {options.write_skips}"
+                )
+            if options.report is not None:
+                from pytest_gpucoexist.reports import write_report
+
+                write_report(self._report(int(exitstatus)), self._path(options.report))
+                self._session.notes.append(f"report written to {options.report}")
+        except (OSError, GpuCoexistError) as error:
+            self._session.notes.append(f"ERROR: {error}")
+            if exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _report(self, exit_status: int) -> SessionReport:
+        from datetime import datetime, timezone
+
+        from pytest_gpucoexist import __version__
+        from pytest_gpucoexist.reports.model import SessionReport
+
+        machine = self._session.discovered
+        report = SessionReport(
+            version=__version__,
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            exit_status=exit_status,
+            simulated=machine is not None and machine.simulated,
+            machine=machine,
+            promised=self._session.options.require,
+            tests=self.ledger.records(),
+            notes=tuple(machine.notes) if machine is not None else (),
+        )
+        config = self._session.config
+        for amended in config.hook.pytest_gpucoexist_report(config=config, report=report):
+            if amended is not None:
+                report = amended
+        return report
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self._session.config.invocation_params.dir, path)

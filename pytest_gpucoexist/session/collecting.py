@@ -1,0 +1,56 @@
+"""What follows when selected tests need a GPU: their needs are checked, and the per-test hooks registered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gpucoexist.errors import GpuCoexistError, RequirementError
+from pytest_gpucoexist.model.plan import Decision
+from pytest_gpucoexist.model.requirement import Need
+from pytest_gpucoexist.session.configuring import is_passive
+from pytest_gpucoexist.session.protocol import GpuProtocol
+from pytest_gpucoexist.session.state import DECISION, GpuSession
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["collected", "fail_collection"]
+
+
+def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequence[pytest.Item]) -> None:
+    """Check the needs of all selected tests, before any of them runs."""
+    config = session.config
+    needs: dict[Need, None] = {}
+    for item in selected:
+        try:
+            need = gpu_session.needs.of(item)
+        except RequirementError as error:
+            message = f"{item.nodeid}: {error}"
+            item.stash[DECISION] = Decision(need=Need(requirements=()), outcome="error", reason=message)
+            fail_collection(session, item.nodeid, f"GPU requirement of {message}")
+            continue
+        if need is not None:
+            gpu_session.selected += 1
+            needs[need] = None
+    gpu_session.selected_needs = tuple(needs)
+    if is_passive(config) or not needs:
+        return
+    if not gpu_session.options.plan:
+        config.pluginmanager.register(GpuProtocol(gpu_session), "gpucoexist-protocol")
+    if not gpu_session.is_worker:
+        # Workers ask the controller at their first GPU test; here a bad recording is still a usage error.
+        try:
+            gpu_session.prepare(gpu_session.selected_needs)
+        except GpuCoexistError as error:
+            raise pytest.UsageError(str(error)) from None
+        from pytest_gpucoexist.session.header import collection_header
+
+        config.pluginmanager.register(collection_header(gpu_session), "gpucoexist-collected")
+
+
+def fail_collection(session: pytest.Session, nodeid: str, message: str) -> None:
+    """Report an error that belongs to no test: it shows in the terminal, in JUnit and in the exit status."""
+    report = pytest.CollectReport(nodeid=nodeid, outcome="failed", longrepr=message, result=[])
+    session.config.hook.pytest_collectreport(report=report)

@@ -1,0 +1,101 @@
+"""What a session sets up at its start, by its options and its role."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpucoexist.session import marks
+from pytest_gpucoexist.session.options import read_options
+from pytest_gpucoexist.session.state import GPU_SESSION, GpuSession
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.session.options import Options
+
+__all__ = ["configure", "is_passive"]
+
+
+def configure(config: pytest.Config) -> None:
+    """Set up this process: serial run, xdist controller or xdist worker. Raises pytest.UsageError."""
+    from pytest_gpucoexist.session import fixtures
+
+    marks.register(config)
+    options = read_options(config)
+    is_worker = hasattr(config, "workerinput")
+    link = None
+    if is_worker:
+        from pytest_gpucoexist.session.link import worker_link
+
+        link = worker_link(config)
+    session = GpuSession(config, options, link)
+    config.stash[GPU_SESSION] = session
+    config.pluginmanager.register(fixtures, "gpucoexist-fixtures")
+    if not is_worker and not is_passive(config):
+        if options.given:
+            _set_up_asked(config, session, options)
+        if _distributes(config):
+            from pytest_gpucoexist.session.link import ControllerLink
+
+            late: Any = _LateBroker(session)
+            config.pluginmanager.register(ControllerLink(session.machine, late), "gpucoexist-link")
+
+
+def is_passive(config: pytest.Config) -> bool:
+    """Whether nothing will be run (`--help`, `--version`, `--collect-only`): then nothing is discovered or written."""
+    option = config.option
+    return bool(getattr(option, "help", False) or getattr(option, "version", False) or option.collectonly)
+
+
+def _set_up_asked(config: pytest.Config, session: GpuSession, options: Options) -> None:
+    from pytest_gpucoexist.errors import GpuCoexistError
+    from pytest_gpucoexist.session.header import Header
+
+    register = config.pluginmanager.register
+    try:
+        if options.machine is not None:
+            from pytest_gpucoexist.session.discovery import check_machine
+
+            check_machine(config, options.machine)
+        if options.plan:
+            from pytest_gpucoexist.session.planning import Planner
+
+            _run_serially(config)
+            register(Planner(session), "gpucoexist-plan")
+            return
+        if options.promises and not options.observe:
+            from pytest_gpucoexist.session.promise import check_promises
+
+            broken = check_promises(session)
+            if broken is not None:
+                _run_serially(config)
+                register(broken, "gpucoexist-promise")
+                return
+        if options.keeps_accounts:
+            from pytest_gpucoexist.session.accounts import Accounts
+
+            register(Accounts(session), "gpucoexist-accounts")
+        register(Header(session), "gpucoexist-header")
+    except GpuCoexistError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _distributes(config: pytest.Config) -> bool:
+    return getattr(config.option, "dist", "no") != "no" and bool(getattr(config.option, "tx", None))
+
+
+def _run_serially(config: pytest.Config) -> None:
+    """Keep pytest-xdist from starting workers: it reads these options after us."""
+    if hasattr(config.option, "dist"):
+        config.option.dist = "no"
+        config.option.tx = []
+
+
+class _LateBroker:
+    """The session's broker, made when the first worker asks: a session without GPU tests never needs one."""
+
+    def __init__(self, session: GpuSession) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session.broker, name)

@@ -1,0 +1,90 @@
+"""From options to a Machine: this machine, the built-in demo, a recording, or the JSON of one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.errors import RecordingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from pytest_gpucoexist.host import Host
+    from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.session.options import Options
+
+__all__ = ["check_machine", "discover_machine"]
+
+
+def check_machine(config: pytest.Config, name: str) -> None:
+    """Open what `--gpu-machine` names, without reading the machine. Raises RecordingError that lists what is good."""
+    path = _path(config, name)
+    if name == "demo":
+        return
+    if not os.path.exists(path):
+        raise RecordingError(
+            f"--gpu-machine: {name!r} is no recording here; good values are demo, a folder, "
+            "an archive (.tar.gz, .tar.xz, .tar.bz2, .tar) or the .json of `gpucoexist show --json`"
+        )
+    if name.endswith(".json"):
+        _from_json(path)
+    else:
+        _host(path)
+
+
+def discover_machine(config: pytest.Config, options: Options, ask: Sequence[str]) -> Machine:
+    """Discover the machine that the options name, and let plugins amend it. Raises GpuCoexistError."""
+    name = options.machine
+    if name is not None and name.endswith(".json"):
+        machine = _from_json(_path(config, name))
+    else:
+        from pytest_gpucoexist.probes import discover
+
+        host = _host(None if name is None else name if name == "demo" else _path(config, name))
+        machine = discover(host, ask=ask, deadline_s=options.helper_deadline_s)
+    from dataclasses import replace
+
+    # An answer must say that everything was asked, or it would be asked again.
+    machine = replace(machine, asked=tuple(sorted({*machine.asked, *ask})))
+    for amended in config.hook.pytest_gpucoexist_machine(config=config, machine=machine):
+        if amended is not None:
+            machine = amended
+    return machine
+
+
+def _path(config: pytest.Config, name: str) -> str:
+    return os.path.join(config.invocation_params.dir, name)
+
+
+def _host(path: str | None) -> Host:
+    if path is None:
+        from pytest_gpucoexist.host import local_host
+
+        return local_host()
+    if path == "demo":
+        from pytest_gpucoexist.testing.demo import demo_host
+
+        return demo_host()
+    from pytest_gpucoexist.host import open_recording
+
+    return open_recording(path)
+
+
+def _from_json(path: str) -> Machine:
+    import json
+    from dataclasses import replace
+
+    from pytest_gpucoexist.errors import DataError
+    from pytest_gpucoexist.model.machine import Machine
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            machine = Machine.from_json(json.load(file))
+    except (OSError, ValueError, DataError) as error:
+        raise RecordingError(
+            f"--gpu-machine: {path} holds no machine as `gpucoexist show --json` prints: {error}"
+        ) from None
+    return replace(machine, simulated=True)

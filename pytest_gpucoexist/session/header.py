@@ -1,0 +1,67 @@
+"""The lines at the top of a session: what was asked for, which machine, and SIMULATED where it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.session.state import GpuSession
+
+__all__ = ["CollectionHeader", "Header", "collection_header"]
+
+
+class Header:
+    """Says what was asked for. The machine is described once it is known that a test needs it."""
+
+    def __init__(self, session: GpuSession) -> None:
+        """`session` has the options."""
+        self._session = session
+
+    def pytest_report_header(self) -> list[str]:
+        """Name every option in force."""
+        options = self._session.options
+        words = [_word(name, getattr(self._session.config.option, _dest(name), None)) for name in options.given]
+        lines = [f"gpucoexist: {', '.join(words)}"]
+        if options.machine is not None:
+            lines.append(
+                f"gpucoexist: SIMULATED machine {options.machine!r}: nothing below is about GPUs of this computer"
+            )
+        return lines
+
+
+class CollectionHeader:
+    """Describes the machine after collection, because only then it is known that a test needs it."""
+
+    def __init__(self, lines: list[str]) -> None:
+        """`lines` are finished."""
+        self._lines = lines
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Show them below the number of collected tests."""
+        return self._lines
+
+
+def collection_header(session: GpuSession) -> CollectionHeader:
+    """Make the lines about the machine of this session, which has been discovered."""
+    from pytest_gpucoexist.reports.terminal import machine_header
+
+    options = session.options
+    interferences = [] if options.mask_style == "auto" else [f"mask style: {options.mask_style}"]
+    lines = machine_header(
+        session.machine(),
+        promised=options.require,
+        simulate=options.simulate,
+        observe=options.observe,
+        interferences=interferences,
+    )
+    count = session.selected
+    lines.append(f"  {count} selected test{'' if count == 1 else 's'} need{'s' if count == 1 else ''} a GPU")
+    return CollectionHeader(lines)
+
+
+def _dest(name: str) -> str:
+    return f"gpu_{name.replace('-', '_')}"
+
+
+def _word(name: str, value: object) -> str:
+    return name if value is None or value is True else f"{name}={value}"

@@ -1,0 +1,117 @@
+"""What happened to every test, read from pytest's reports: a fold without side effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpucoexist.reports.model import Outcome, TestRecord
+from pytest_gpucoexist.session.frameworks import framework_at
+
+if TYPE_CHECKING:
+    import pytest
+
+
+__all__ = ["Ledger"]
+
+HARDWARE = frozenset({"missing", "masked", "not_granted", "simulated"})
+"""GPU outcomes that make a skip a hardware skip."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    outcome: Outcome = "passed"
+    duration_s: float = 0.0
+    told: Mapping[str, Any] = field(default_factory=dict)
+    skip_reason: str | None = None
+    framework: str | None = None
+    worker: str | None = None
+
+
+class Ledger:
+    """Reports in, records out. Reports may come from several workers and in any order of tests."""
+
+    def __init__(self) -> None:
+        """Nothing happened yet."""
+        self._entries: dict[str, _Entry] = {}
+
+    def add(self, report: pytest.TestReport) -> None:
+        """Take in the report of a set-up, a call or a teardown."""
+        entry = self._entries.get(report.nodeid)
+        if entry is None or report.when == "setup":
+            # A rerun begins again; what counts is how it ended.
+            entry = self._entries[report.nodeid] = _Entry()
+        entry.duration_s += getattr(report, "duration", 0.0)
+        entry.told = getattr(report, "gpucoexist", entry.told)
+        entry.worker = entry.told.get("worker") or getattr(report, "worker_id", None)
+        outcome = _outcome(report)
+        if report.when == "call" or outcome not in {"passed", "xpassed"}:
+            entry.outcome = outcome
+        if outcome == "skipped":
+            self._skipped(entry, report.longrepr)
+
+    def add_collector(self, report: pytest.CollectReport) -> None:
+        """Take in a module that skipped itself; anything else that was collected is no event."""
+        if report.skipped:
+            entry = _Entry(outcome="skipped")
+            self._skipped(entry, report.longrepr)
+            if entry.framework is not None:
+                self._entries[report.nodeid] = entry
+
+    @staticmethod
+    def _skipped(entry: _Entry, longrepr: object) -> None:
+        if isinstance(longrepr, tuple):
+            path, line, text = longrepr
+            entry.skip_reason = str(text).removeprefix("Skipped: ")
+            entry.framework = framework_at(str(path), int(line or 0), entry.skip_reason)
+
+    def records(self) -> tuple[TestRecord, ...]:
+        """Return every test in the order in which it was first heard of."""
+        return tuple(_record(nodeid, entry) for nodeid, entry in self._entries.items())
+
+    def hardware_skips(self) -> dict[str, str]:
+        """Return id and reason of everything that was skipped for want of hardware or of a GPU framework."""
+        return {
+            record.nodeid: record.reason or ""
+            for record in self.records()
+            if record.outcome == "skipped" and record.gpu_outcome in HARDWARE
+        }
+
+    def told(self, nodeid: str) -> Mapping[str, Any]:
+        """Return what the plugin put on the report of a test; empty when it needs no GPU."""
+        return self._entries[nodeid].told
+
+    def skip_reason(self, nodeid: str) -> str | None:
+        """Return the reason of a skip as pytest reported it."""
+        return self._entries[nodeid].skip_reason
+
+
+def _outcome(report: pytest.TestReport) -> Outcome:
+    expected = hasattr(report, "wasxfail")
+    if report.skipped:
+        return "xfailed" if expected else "skipped"
+    if report.failed:
+        return "error" if report.when in {"setup", "teardown"} else "failed"
+    return "xpassed" if expected and report.when == "call" else "passed"
+
+
+def _record(nodeid: str, entry: _Entry) -> TestRecord:
+    from pytest_gpucoexist.model.codec import decode
+    from pytest_gpucoexist.reports.model import DeviceUse
+
+    told = entry.told
+    requirement, gpu_outcome, reason = told.get("requirement"), told.get("gpu_outcome"), told.get("reason")
+    if entry.framework is not None and gpu_outcome in {None, "not_run", "ran"}:
+        requirement, gpu_outcome, reason = requirement or entry.framework, "missing", entry.skip_reason
+    return TestRecord(
+        nodeid=nodeid,
+        outcome=entry.outcome,
+        requirement=requirement,
+        devices=tuple(decode(DeviceUse, device) for device in told.get("devices", ())),
+        numa_node=told.get("numa_node"),
+        gpu_outcome=gpu_outcome,
+        reason=reason,
+        worker=entry.worker,
+        duration_s=entry.duration_s,
+    )

@@ -1,0 +1,171 @@
+"""Options, their environment variables and ini keys: command line, then environment, then ini.
+
+This module is loaded in every session: it holds no dataclass and imports nothing but pytest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["DEFAULT_DEADLINE_S", "PROMISES", "Options", "add_options", "read_options"]
+
+DEFAULT_DEADLINE_S = 5.0
+
+PROMISES = ("gpu", "cuda", "rocm", "nvidia", "amd", "intel")
+"""What a runner can promise, each with an optional count."""
+
+_REPORTS = (".json", ".html", ".md")
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"", "0", "false", "no", "off"}
+
+
+class _Spec(NamedTuple):
+    name: str
+    help: str
+    metavar: str | None = None  # None: a switch
+    choices: tuple[str, ...] = ()
+
+
+_SPECS = (
+    _Spec("require", "what this runner promises, e.g. cuda:2,rocm; missing stops the run with exit status 69", "LIST"),
+    _Spec("missing", "what becomes of a test whose hardware is absent", "skip|fail", ("skip", "fail")),
+    _Spec("expect-skips", "the hardware skips expected, a number or a file; anything else fails the run", "N|FILE"),
+    _Spec("write-skips", "write the hardware skips of this run to a file for --gpu-expect-skips", "FILE"),
+    _Spec("machine", "replay a recorded machine in place of this one; 'demo' is built in", "demo|PATH"),
+    _Spec("simulate", "with a replayed machine: run the tests on simulated devices (host memory)"),
+    _Spec("plan", "print where every selected test would run, or why not, and stop"),
+    _Spec("observe", "decide nothing, record everything, and report where the suite's own skips differ"),
+    _Spec("report", "write the session's report; the suffix says how: .json, .html or .md", "FILE"),
+    _Spec("mask-style", "how a visibility mask is written", "auto|index|uuid", ("auto", "index", "uuid")),
+)
+
+
+class Options:
+    """What was asked for, checked. `given` names the options that were set anywhere."""
+
+    def __init__(self, values: Mapping[str, Any], given: tuple[str, ...]) -> None:
+        """`values` has a checked value for every option."""
+        self.given = given
+        self.require: str | None = values["require"]
+        self.promises: tuple[tuple[str, int], ...] = values["promises"]
+        self.fail_missing: bool = values["missing"] == "fail"
+        self.expect_skips: int | str | None = values["expect-skips"]
+        self.write_skips: str | None = values["write-skips"]
+        self.machine: str | None = values["machine"]
+        self.simulate: bool = values["simulate"]
+        self.plan: bool = values["plan"]
+        self.observe: bool = values["observe"]
+        self.report: str | None = values["report"]
+        self.mask_style: str = values["mask-style"]
+        self.helper_deadline_s: float = values["helper-deadline"]
+
+    @property
+    def keeps_accounts(self) -> bool:
+        """Whether every test's report has to be read: somebody wants more than the terminal summary."""
+        return bool(self.observe or self.report or self.write_skips or self.require or self.expect_skips is not None)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the option group and the ini keys."""
+    group = parser.getgroup("gpucoexist", "GPU coexistence")
+    for spec in _SPECS:
+        if spec.metavar is None:
+            group.addoption(f"--gpu-{spec.name}", action="store_true", default=None, help=spec.help)
+        else:
+            text = f"{spec.help} (default: {spec.choices[0]})" if spec.choices else spec.help
+            group.addoption(f"--gpu-{spec.name}", metavar=spec.metavar, default=None, help=text)
+        parser.addini(_ini(spec.name), f"like --gpu-{spec.name}", default=None)
+    parser.addini(
+        "gpu_helper_deadline", "seconds that a vendor library may take to answer, in a process of its own", default=None
+    )
+    parser.addini("gpu_marks", "the project's own marks in our terms, e.g. multi_gpu: gpu(count=2)", "linelist")
+    parser.addini("gpu_doctests", "what doctests need, by path, e.g. docs/gpu/*.md: cuda", "linelist")
+
+
+def read_options(config: pytest.Config) -> Options:
+    """Collect and check all values. Raises pytest.UsageError that lists the good ones."""
+    values: dict[str, Any] = {}
+    given: list[str] = []
+    for spec in _SPECS:
+        where, raw = _lookup(config, spec.name)
+        if raw is not None:
+            given.append(spec.name)
+        values[spec.name] = _checked(spec, where, raw)
+    values["promises"] = _promises(values["require"])
+    where, raw = _lookup(config, "helper-deadline")
+    values["helper-deadline"] = _deadline(where, raw)
+    if values["simulate"] and values["machine"] is None:
+        raise pytest.UsageError("--gpu-simulate needs a replayed machine: add --gpu-machine=demo or --gpu-machine=PATH")
+    return Options(values, tuple(given))
+
+
+def _lookup(config: pytest.Config, name: str) -> tuple[str, Any]:
+    value = getattr(config.option, f"gpu_{name.replace('-', '_')}", None)
+    if value is not None:
+        return f"--gpu-{name}", value
+    variable = f"PYTEST_GPU_{name.replace('-', '_').upper()}"
+    if variable in os.environ:
+        return variable, os.environ[variable]
+    value = config.getini(_ini(name))
+    return _ini(name), value or None
+
+
+def _ini(name: str) -> str:
+    return f"gpu_{name.replace('-', '_')}"
+
+
+def _checked(spec: _Spec, where: str, raw: Any) -> Any:
+    if spec.metavar is None:
+        return _switch(where, raw)
+    if raw is None or raw == "":
+        return spec.choices[0] if spec.choices else None
+    if spec.choices and raw not in spec.choices:
+        raise pytest.UsageError(f"{where}: {raw!r} is not one of {', '.join(spec.choices)}")
+    if spec.name == "expect-skips" and re.fullmatch(r"\d+", raw):
+        return int(raw)
+    if spec.name == "report" and not raw.endswith(_REPORTS):
+        raise pytest.UsageError(f"{where}: {raw!r} must end in one of {', '.join(_REPORTS)}")
+    return raw
+
+
+def _switch(where: str, raw: Any) -> bool:
+    text = str(raw or "").lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise pytest.UsageError(f"{where}: {raw!r} is not one of true, false")
+
+
+def _deadline(where: str, raw: Any) -> float:
+    if raw is None or raw == "":
+        return DEFAULT_DEADLINE_S
+    try:
+        seconds = float(raw)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 3600:
+        raise pytest.UsageError(f"{where}: {raw!r} is not a number of seconds between 0 and 3600")
+    return seconds
+
+
+def _promises(text: str | None) -> tuple[tuple[str, int], ...]:
+    found: dict[str, int] = {}
+    for part in (text or "").split(","):
+        if not part.strip() and not text:
+            continue
+        match = re.fullmatch(r"\s*([a-z]+)\s*(?::\s*([1-9]\d*)\s*)?", part)
+        if match is None or match[1] not in PROMISES:
+            raise pytest.UsageError(
+                f"--gpu-require: {part.strip()!r} is not one of {', '.join(PROMISES)}, each with an optional count "
+                "such as cuda:2, separated by commas"
+            )
+        found[match[1]] = max(found.get(match[1], 0), int(match[2] or 1))
+    return tuple(found.items())

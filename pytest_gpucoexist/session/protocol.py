@@ -1,0 +1,159 @@
+"""What happens around each test that needs a GPU. Registered only when one was selected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.model.plan import is_promised
+from pytest_gpucoexist.session.fixture_needs import our_fixtures
+from pytest_gpucoexist.session.frameworks import framework_of_skip
+from pytest_gpucoexist.session.leasing import HOLDING, hold, let_go
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_gpucoexist.model.plan import Decision
+    from pytest_gpucoexist.session.state import GpuSession
+
+__all__ = ["GpuProtocol"]
+
+HOLD_ERROR = pytest.StashKey[str]()
+"""On an item: why its devices cannot be held."""
+
+SKIPPED = pytest.StashKey[str]()
+"""On an item: the reason with which the suite itself skipped it."""
+
+
+class GpuProtocol:
+    """Acquires devices before a test and its timers begin, skips what cannot run, and tells what happened."""
+
+    def __init__(self, session: GpuSession) -> None:
+        """`session` decides."""
+        self._session = session
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
+        """Hold the devices around everything: set-up, reruns, other plugins' timers."""
+        decision = self._session.decision(item)
+        holding = None
+        if not self._session.options.observe or our_fixtures(item):
+            try:
+                holding = hold(self._session, item, nextitem, decision)
+            except GpuCoexistError as error:
+                item.stash[HOLD_ERROR] = str(error)
+        try:
+            return (yield)
+        finally:
+            if holding is not None:
+                let_go(holding)
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skip or fail what cannot run, before any fixture (and so before `setUpClass`)."""
+        decision = self._session.decision(item)
+        if HOLD_ERROR in item.stash:
+            pytest.fail(item.stash[HOLD_ERROR], pytrace=False)
+        if decision is None or self._session.options.observe or decision.outcome == "run":
+            return
+        reason = decision.reason or ""
+        if decision.outcome in {"unfit", "error"}:
+            pytest.fail(reason, pytrace=False)
+        if is_promised(decision.need, self._session.options.promises):
+            pytest.fail(f"{reason} (promised by --gpu-require={self._session.options.require})", pytrace=False)
+        if self._session.options.fail_missing:
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Put what is known on the report: builtins only, because it may travel from an xdist worker."""
+        report = yield
+        decision = self._session.decision(item)
+        if decision is not None:
+            if report.when == "setup":
+                item.stash[SKIPPED] = ""
+            if report.skipped and not hasattr(report, "wasxfail"):
+                item.stash[SKIPPED] = _reason(report) or "skipped"
+                if decision.outcome != "run" and report.when == "setup" and isinstance(report.longrepr, tuple):
+                    # The skip was raised here; a person looks for it at the test.
+                    path, line, _ = item.reportinfo()
+                    report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
+            told = self._tell(item, decision)
+            report.gpucoexist = told  # type: ignore[attr-defined]
+            report.user_properties += _properties(told)
+        return report
+
+    def _tell(self, item: pytest.Item, decision: Decision) -> dict[str, Any]:
+        from pytest_gpucoexist.reports.model import DeviceUse
+
+        machine = self._session.discovered
+        holding = item.stash.get(HOLDING, None)
+        gpus = holding.gpus() if holding is not None else ()
+        nodes = {gpu.numa_node for gpu in gpus}
+        simulated = machine is not None and machine.simulated
+        outcome, reason = _outcome(item, decision, simulated=simulated)
+        return {
+            "requirement": decision.need.describe() or "malformed",
+            "devices": [_plain(DeviceUse.of(gpu, simulated=simulated)) for gpu in gpus],
+            "numa_node": nodes.pop() if len(nodes) == 1 else None,
+            "gpu_outcome": outcome,
+            "reason": reason,
+            "worker": getattr(self._session.config, "workerinput", {}).get("workerid"),
+            "simulated": simulated,
+            "decision": decision.outcome,
+            "decision_reason": decision.reason,
+            "candidates": _candidates(decision, machine),
+        }
+
+
+def _outcome(item: pytest.Item, decision: Decision, *, simulated: bool) -> tuple[str, str | None]:
+    if decision.outcome == "error":
+        return "not_run", decision.reason
+    skipped = item.stash.get(SKIPPED, "")
+    if decision.outcome != "run" and (skipped or not item.config.option.gpu_observe):
+        return decision.outcome, decision.reason
+    if skipped:
+        framework = framework_of_skip(skipped)
+        return ("missing" if framework else "not_run"), skipped
+    if HOLD_ERROR in item.stash:
+        return "busy", item.stash[HOLD_ERROR]
+    return ("simulated" if simulated else "ran"), None
+
+
+def _candidates(decision: Decision, machine: Any) -> list[str]:
+    keys = dict.fromkeys(key for group in decision.groups for key in group.candidates)
+    return [gpu.id for key in keys if machine is not None and (gpu := machine.gpu(key)) is not None]
+
+
+def _plain(value: Any) -> Any:
+    from pytest_gpucoexist.model.codec import encode
+
+    return encode(value)
+
+
+def _reason(report: pytest.TestReport) -> str | None:
+    if isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    return None
+
+
+def _properties(told: dict[str, Any]) -> list[tuple[str, object]]:
+    """JUnit properties of a test. Set on every report: JUnit reads those of the teardown."""
+    found: list[tuple[str, object]] = [("gpu_requirement", told["requirement"])]
+    found += [("gpu_device", _device_text(device)) for device in told["devices"]]
+    if told["numa_node"] is not None:
+        found.append(("gpu_numa_node", told["numa_node"]))
+    found.append(("gpu_outcome", told["gpu_outcome"]))
+    if told["reason"]:
+        found.append(("gpu_reason", told["reason"]))
+    return found
+
+
+def _device_text(device: dict[str, Any]) -> str:
+    names = ("key", "uuid", "name", "driver", "driver_version")
+    text = " ".join(dict.fromkeys(str(device[name]) for name in names if device[name]))
+    return f"{text} (SIMULATED)" if device["simulated"] else text

@@ -1,0 +1,140 @@
+"""The session's one object: options, machine, decisions, broker. Nothing is discovered before somebody asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.model.plan import Decision as Decision  # noqa: PLC0414  others take it from here
+    from pytest_gpucoexist.model.requirement import Need
+    from pytest_gpucoexist.session.ledger import Ledger
+    from pytest_gpucoexist.session.link import Leaser, WorkerLink
+    from pytest_gpucoexist.session.needs import Needs
+    from pytest_gpucoexist.session.options import Options
+
+__all__ = ["DECISION", "GPU_SESSION", "GpuSession", "session_of"]
+
+
+class GpuSession:
+    """What this process knows and may do. On an xdist worker, machine and devices come from the controller."""
+
+    def __init__(self, config: pytest.Config, options: Options, link: WorkerLink | None = None) -> None:
+        """`link` leads to the controller; a worker has one."""
+        self.config = config
+        self.options = options
+        self.link = link
+        self.selected = 0
+        self.selected_needs: tuple[Need, ...] = ()
+        self.ledger: Ledger | None = None
+        self.notes: list[str] = []
+        self._needs: Needs | None = None
+        self._machine: Machine | None = None
+        self._broker: Leaser | None = None
+        self._decisions: dict[Need, Decision] = {}
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this process is a worker of pytest-xdist, which never writes anything."""
+        return hasattr(self.config, "workerinput")
+
+    @property
+    def hypothetical(self) -> bool:
+        """Whether decisions are only shown: then a replayed machine counts as if it were here."""
+        return self.options.plan or self.options.observe
+
+    @property
+    def discovered(self) -> Machine | None:
+        """The machine, if anybody has asked for it yet."""
+        return self._machine
+
+    @property
+    def needs(self) -> Needs:
+        """What tests need, by their marks and fixtures."""
+        if self._needs is None:
+            from pytest_gpucoexist.session.needs import Needs
+
+            self._needs = Needs(self.config)
+        return self._needs
+
+    @property
+    def broker(self) -> Leaser:
+        """Who gives devices to tests: the controller's broker, reached through the link on a worker."""
+        if self._broker is None:
+            if self.link is not None:
+                self._broker = self.link
+            else:
+                from pytest_gpucoexist.leases.broker import Broker
+
+                self._broker = Broker(self.machine)
+        return self._broker
+
+    def machine(self, ask: Sequence[str] = ()) -> Machine:
+        """Return the machine, with what the vendor libraries in `ask` (`nvidia`, `amd`) know.
+
+        Discovered at the first call and again when a library is asked for that was not called yet. Raises
+        GpuCoexistError.
+        """
+        known = self._machine
+        if known is None or not set(ask) <= set(known.asked):
+            from pytest_gpucoexist.session.discovery import discover_machine
+
+            wanted = tuple(sorted({*ask, *(known.asked if known else ())}))
+            self._machine = known = (
+                discover_machine(self.config, self.options, wanted) if self.link is None else self.link.machine(wanted)
+            )
+        return known
+
+    def prepare(self, needs: Iterable[Need]) -> Machine:
+        """Return the machine with every fact that these needs ask about: one discovery for all of them."""
+        from pytest_gpucoexist.model.matching import libraries_to_ask
+
+        machine = self.machine()
+        ask = libraries_to_ask(needs, machine)
+        return self.machine(ask) if ask else machine
+
+    def decide(self, need: Need) -> Decision:
+        """Decide about a need. Raises GpuCoexistError when the machine cannot be had."""
+        decision = self._decisions.get(need)
+        if decision is None:
+            from pytest_gpucoexist.model.plan import decide
+
+            machine = self.prepare({*self.selected_needs, need})
+            decision = decide(need, machine, stand_ins=self.options.simulate or self.hypothetical)
+            self._decisions[need] = decision
+        return decision
+
+    def decision(self, item: pytest.Item) -> Decision | None:
+        """Decide about a test; None when it needs no GPU.
+
+        What cannot be decided (malformed marks, no machine) is a decision too: outcome `error`.
+        """
+        if DECISION not in item.stash:
+            from pytest_gpucoexist.errors import GpuCoexistError
+
+            need = None
+            try:
+                need = self.needs.of(item)
+                item.stash[DECISION] = None if need is None else self.decide(need)
+            except GpuCoexistError as error:
+                from pytest_gpucoexist.model.plan import Decision as Decision  # noqa: PLC0414  others take it from here
+                from pytest_gpucoexist.model.requirement import Need
+
+                item.stash[DECISION] = Decision(need=need or Need(requirements=()), outcome="error", reason=str(error))
+        return item.stash[DECISION]
+
+
+GPU_SESSION = pytest.StashKey[GpuSession]()
+"""In `config.stash`: the session."""
+
+DECISION = pytest.StashKey["Decision | None"]()
+"""In `item.stash`: what was decided about a test; None when it needs no GPU."""
+
+
+def session_of(config: pytest.Config) -> GpuSession:
+    """Return the session of this process."""
+    return config.stash[GPU_SESSION]

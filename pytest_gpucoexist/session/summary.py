@@ -1,0 +1,70 @@
+"""The end of the terminal output: hardware skips by what was missing, and whether any GPU test ran at all."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.reports.screen import Screen
+    from pytest_gpucoexist.session.ledger import Ledger
+    from pytest_gpucoexist.session.state import GpuSession
+
+__all__ = ["screen_of", "summarize"]
+
+
+def summarize(session: GpuSession, reporter: Any) -> None:
+    """Write the summary; nothing when the session had nothing to do with GPUs."""
+    from pytest_gpucoexist.reports import terminal
+
+    screen = screen_of(reporter)
+    ledger = session.ledger or _from_statistics(reporter)
+    records = ledger.records()
+    observing = session.options.observe
+    lines = [] if observing else terminal.skip_summary(records, screen)
+    table = None
+    if observing:
+        from pytest_gpucoexist.session.observe import observe_rows
+
+        table = terminal.observe_table(observe_rows(ledger), screen)
+    none_ran = None if observing else terminal.none_ran_line(records, screen)
+    left_out = sum(record.gpu_outcome == "not_run" and record.outcome == "skipped" for record in records)
+    if not (lines or table or none_ran or session.notes):
+        return
+    reporter.section("GPU coexistence")
+    for line in lines:
+        reporter.line(line)
+    if table is not None:
+        for line in table.splitlines():
+            reporter.line(line)
+    if left_out and not observing:
+        reporter.line(f"{left_out} GPU test(s) were skipped by the suite itself, for reasons of its own")
+    for note in session.notes:
+        reporter.line(note, red=note.startswith("ERROR"))
+    if none_ran is not None:
+        reporter.line(none_ran, red=bool(session.options.promises), yellow=not session.options.promises, bold=True)
+
+
+def screen_of(reporter: Any) -> Screen:
+    """Describe what pytest's terminal reporter writes to."""
+    from pytest_gpucoexist.reports.screen import screen_for
+
+    writer = reporter._tw  # noqa: SLF001  pytest has no public way to its terminal writer
+    return screen_for(writer._file, os.environ, width=writer.fullwidth, colour=writer.hasmarkup)  # noqa: SLF001
+
+
+def _from_statistics(reporter: Any) -> Ledger:
+    """Read the reports that the terminal kept: a session that asked for nothing pays nothing while tests run."""
+    from pytest_gpucoexist.session.ledger import Ledger
+
+    ledger = Ledger()
+    for category, reports in reporter.stats.items():
+        for report in reports:
+            if not category or category in {"deselected", "warnings"}:
+                continue
+            if getattr(report, "when", None) in {"setup", "call", "teardown"}:
+                if hasattr(report, "gpucoexist") or report.skipped:
+                    ledger.add(report)
+            elif hasattr(report, "result"):
+                ledger.add_collector(report)
+    return ledger
