@@ -51,7 +51,7 @@ def write_merged(merged: MergedReport, path: str) -> None:
 
         text = json_text(merged.to_json())
     elif suffix == ".html":
-        from pytest_gpucoexist.reports.html import merged_html
+        from pytest_gpucoexist.reports.html_merged import merged_html
 
         text = merged_html(merged)
     else:

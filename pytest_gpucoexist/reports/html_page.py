@@ -13,7 +13,10 @@ from pytest_gpucoexist.reports.screen import PLAIN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["badge", "folded", "page", "section", "table", "text"]
+__all__ = ["TONES", "badge", "bullets", "folded", "page", "section", "table", "text"]
+
+TONES = {"passed": "good", "failed": "bad", "error": "bad", "skipped": "", "xfailed": "", "xpassed": "warn"}
+"""The ground of each outcome's badge."""
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --paper: #ffffff; --card: #f6f8fa;
@@ -40,7 +43,8 @@ td .id { overflow-wrap: anywhere; }
 .counts { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.5rem 0 0; padding: 0; list-style: none; }
 .counts li { flex: 1 1 9rem; background: var(--card); border: 1px solid var(--line); border-radius: .5rem;
   padding: .7rem 1rem; color: var(--soft); }
-.counts b { display: block; font-size: 1.7rem; line-height: 1.2; color: var(--ink); font-variant-numeric: tabular-nums; }
+.counts b { display: block; font-size: 1.7rem; line-height: 1.2; color: var(--ink);
+  font-variant-numeric: tabular-nums; }
 .counts .bad b { color: var(--bad); } .counts .warn b { color: var(--warn); } .counts .good b { color: var(--good); }
 .scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: .5rem; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
@@ -50,11 +54,17 @@ th, td { padding: .5rem .8rem; vertical-align: top; border-top: 1px solid var(--
 table > :first-child tr:first-child th { border-top: 0; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .keep { white-space: nowrap; }
+.devices th:nth-child(2) { min-width: 20rem; } .devices .id { font-size: 12px; white-space: nowrap; }
+.tests { table-layout: fixed; min-width: 46rem; }
+.tests th:nth-child(1) { width: 42%; } .tests th:nth-child(2) { width: 22%; } .tests th:nth-child(4) { width: 6rem; }
+.merged { table-layout: fixed; min-width: 40rem; }
 .badge { display: inline-block; border-radius: 1rem; padding: 0 .6rem; font-size: 13px; font-weight: 600;
   white-space: nowrap; color: var(--calm); background: var(--calm-bg); }
-.badge.good { color: var(--good); background: var(--good-bg); } .badge.bad { color: var(--bad); background: var(--bad-bg); }
+.badge.good { color: var(--good); background: var(--good-bg); }
+.badge.bad { color: var(--bad); background: var(--bad-bg); }
 .badge.warn { color: var(--warn); background: var(--warn-bg); }
-.nvidia { color: var(--nvidia); } .amd { color: var(--amd); } .intel { color: var(--intel); } .other { color: var(--soft); }
+.nvidia { color: var(--nvidia); } .amd { color: var(--amd); } .intel { color: var(--intel); }
+.other { color: var(--soft); }
 .vendor { font-weight: 700; }
 details { border: 1px solid var(--line); border-radius: .5rem; margin: .5rem 0; }
 details > summary { cursor: pointer; padding: .55rem .8rem; }
@@ -88,16 +98,26 @@ def folded(summary: str, content: str, *, is_open: bool = False) -> str:
     return f"<details{' open' if is_open else ''}><summary>{summary}</summary>\n{content}\n</details>"
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, label: str, numbers: Sequence[str] = ()) -> str:
-    """Write a table of HTML cells. `label` says what it is to a screen reader; `numbers` are columns of numbers."""
+def bullets(items: Sequence[str], css: str = "") -> str:
+    """Write texts as a list; nothing for no items."""
+    if not items:
+        return ""
+    return '<ul class="plain">' + "".join(f'<li class="{css}">{text(item)}</li>' for item in items) + "</ul>"
+
+
+def table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, label: str, css: str = "", numbers: Sequence[str] = ()
+) -> str:
+    """Write a table of HTML cells. `label` is for a screen reader; `numbers` are the titles of columns of numbers."""
     classes = [' class="number"' if title in numbers else "" for title in titles]
     head = "".join(f'<th scope="col"{cls}>{text(title)}</th>' for title, cls in zip(titles, classes, strict=True))
     body = "\n".join(
         "<tr>" + "".join(f"<td{cls}>{cell}</td>" for cell, cls in zip(row, classes, strict=True)) + "</tr>"
         for row in rows
     )
+    name = f'aria-label="{text(label)}"'
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}"><table aria-label="{text(label)}">'
+        f'<div class="scroll" tabindex="0" role="region" {name}><table class="{css}" {name}>'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
     )
 

@@ -1,4 +1,4 @@
-"""The report of a session, or of several runners, as short GitHub-flavoured Markdown: for a job summary or a comment."""
+"""The report of a session, or of several runners, as short Markdown: for a job summary or a comment on GitHub."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.reports.screen import PLAIN
-from pytest_gpucoexist.reports.summary import OUTCOME_WORDS, none_ran, short_counts, unmet_groups
+from pytest_gpucoexist.reports.summary import OUTCOME_WORDS, none_ran, short_counts, tests_by_device, unmet_groups
 from pytest_gpucoexist.reports.words import describe_driver, describe_name, describe_use, plural, why_not
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ def report_markdown(report: SessionReport) -> str:
             ((str(len(group.nodeids)), f"{OUTCOME_WORDS[group.outcome]}: {_text(group.reason)}") for group in groups),
         )
     if machine is not None and machine.gpus:
-        used = Counter(
-            device.key for record in report.tests if record.outcome != "skipped" for device in record.devices
-        )
+        used = tests_by_device(report.tests)
         lines += _table(
             ("GPU", "Address", "Name", "Driver", "Use", "Tests"),
             (

@@ -23,6 +23,7 @@ from pytest_gpucoexist.reports.words import (
     describe_use,
     plural,
     population,
+    ranges,
     why_not,
 )
 
@@ -55,7 +56,7 @@ def machine_title(machine: Machine, screen: Screen = PLAIN) -> str:
     parts = [machine.name]
     compute = [gpu for gpu in machine.gpus if gpu.is_compute]
     display = len(machine.gpus) - len(compute)
-    parts.append(f"{plural(len(compute), 'GPU')}" + (f": {population(compute)}" if compute else ""))
+    parts.append(population(compute))
     if display:
         parts.append(f"{plural(display, 'display function')}")
     if machine.numa_nodes:
@@ -149,8 +150,11 @@ def _runtime(item: Runtime) -> str:
 
 def reasons_below(machine: Machine, screen: Screen = PLAIN) -> str:
     """List the GPUs that cannot be used here, each with a reason that a person can act on."""
-    reasons = [(gpu.id, why_not(gpu, machine)) for gpu in machine.gpus]
-    return lines_below("Not usable", [(name, why) for name, why in reasons if why], screen, style="yellow")
+    reasons: dict[str, list[tuple[int, str]]] = {}
+    for place, gpu in enumerate(machine.gpus):
+        if why := why_not(gpu, machine):
+            reasons.setdefault(why, []).append((place, gpu.id))
+    return lines_below("Not usable", [(ranges(gpus), why) for why, gpus in reasons.items()], screen, style="yellow")
 
 
 def _masks(machine: Machine) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.reports.model import SessionReport, TestRecord
 
-__all__ = ["OUTCOME_WORDS", "Unmet", "none_ran", "ran_simulated", "short_counts", "unmet_groups"]
+__all__ = ["OUTCOME_WORDS", "Unmet", "none_ran", "ran_simulated", "short_counts", "tests_by_device", "unmet_groups"]
 
 OUTCOME_WORDS = {
     "ran": "run",
@@ -58,6 +58,11 @@ def unmet_groups(records: Iterable[TestRecord]) -> list[Unmet]:
         Unmet(outcome=outcome, reason=reason, nodeids=tuple(nodeids)) for (outcome, reason), nodeids in groups.items()
     ]
     return sorted(unmet, key=lambda group: (-len(group.nodeids), group.outcome, group.reason))
+
+
+def tests_by_device(records: Iterable[TestRecord]) -> Counter[str]:
+    """Count the tests that ran with each device, by the device's key."""
+    return Counter(device.key for record in records if record.outcome != "skipped" for device in record.devices)
 
 
 def none_ran(records: Iterable[TestRecord]) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpucoexist.reports.layout import add_row, bold, grid
 from pytest_gpucoexist.reports.screen import PLAIN, Screen, render
 from pytest_gpucoexist.reports.summary import OUTCOME_WORDS, none_ran, unmet_groups
-from pytest_gpucoexist.reports.words import counted, describe_use, joined, plural, population, why_not
+from pytest_gpucoexist.reports.words import counted, describe_use, joined, plural, population, ranges, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -65,7 +65,7 @@ def machine_header(
 def _ready(gpus: Sequence[Gpu]) -> str:
     if not gpus:
         return "none that can be used"
-    return f"{population(gpus)} ({', '.join(gpu.id for gpu in gpus)})"
+    return f"{population(gpus)} ({ranges([(place, gpu.id) for place, gpu in enumerate(gpus)])})"
 
 
 def none_ran_line(records: Iterable[TestRecord], screen: Screen = PLAIN) -> str | None:

@@ -24,7 +24,7 @@ from pytest_gpucoexist.reports.words import (
     describe_node,
     describe_size,
     describe_use,
-    joined,
+    ranges,
 )
 
 if TYPE_CHECKING:
@@ -55,14 +55,15 @@ def machine_tree(machine: Machine, screen: Screen = PLAIN) -> str:
     """Draw the topology. Lines that do not fit are continued below themselves."""
     blocks = [machine_title(machine, screen)]
     blocks += [draw(item, screen) for item in _headings(machine)]
-    blocks += [screen.say(line) for line in _xgmi(machine.gpus)]
+    blocks.append("\n".join(draw(item, screen) for item in _empty_nodes(machine)))
+    blocks.append("\n".join(screen.say(line) for line in _xgmi(machine.gpus)))
     blocks.append(reasons_below(machine, screen))
     return "\n\n".join(block for block in blocks if block)
 
 
 def _headings(machine: Machine) -> Iterator[Item]:
-    """Give each NUMA node, then GPUs without a node, then those without a PCI function, with what is below."""
-    by_node: dict[int | None, list[list[Gpu]]] = {node.id: [] for node in machine.numa_nodes}
+    """Give each NUMA node with GPUs, then GPUs without a node, then those without a PCI function."""
+    by_node: dict[int | None, list[list[Gpu]]] = {}
     elsewhere: list[list[Gpu]] = []
     for device in _devices(machine.gpus):
         if device[0].pci_address is None:
@@ -72,16 +73,28 @@ def _headings(machine: Machine) -> Iterator[Item]:
     unplaced = by_node.pop(None, [])
     described = {node.id: describe_node(node) for node in machine.numa_nodes}
     for number in sorted(node for node in by_node if node is not None):
-        below = _below(_grow(by_node[number]), 0) or [Item(head="no GPU", head_style="dim")]
-        yield Item(
-            head=f"NUMA node {number}", head_style="bold", tail=described.get(number, "not listed"), children=below
-        )
+        yield _heading(f"NUMA node {number}", described.get(number, "not listed"), by_node[number])
     if unplaced:
-        title = "NUMA node not told" if machine.numa_nodes else "PCI"
-        yield Item(head=title, head_style="bold", children=_below(_grow(unplaced), 0))
+        yield _heading("NUMA node not told" if machine.numa_nodes else "PCI", "", unplaced)
     if elsewhere:
         children = [_device_item(device, "") for device in elsewhere]
         yield Item(head="Without a PCI function", head_style="bold", children=children)
+
+
+def _heading(title: str, tail: str, devices: list[list[Gpu]]) -> Item:
+    told = any(device[0].upstream is not None for device in devices)
+    if not told:
+        tail = "; ".join(filter(None, [tail, "bridges not told"]))
+    return Item(head=title, head_style="bold", tail=tail, children=_below(_grow(devices), 0, told=told))
+
+
+def _empty_nodes(machine: Machine) -> list[Item]:
+    """Give the NUMA nodes that have no GPU, one line each."""
+    used = {gpu.numa_node for gpu in machine.gpus}
+    empty = [node for node in machine.numa_nodes if node.id not in used]
+    return [
+        Item(head=f"NUMA node {node.id}", head_style="bold", tail=f"{describe_node(node)}; no GPU") for node in empty
+    ]
 
 
 def _devices(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
@@ -103,12 +116,12 @@ def _grow(devices: Sequence[list[Gpu]]) -> _Branch:
     return root
 
 
-def _below(branch: _Branch, depth: int) -> list[Item]:
-    """Draw what hangs on a bridge, in bus order. `depth` counts the bridges above."""
+def _below(branch: _Branch, depth: int, *, told: bool = True) -> list[Item]:
+    """Draw what hangs on a bridge, in bus order. `depth` counts the bridges above; `told`: other chains are known."""
     children = [(address, _bridge_item(child, depth)) for address, child in branch.branches.items()]
     for device in branch.devices:
-        known = depth > 0 or device[0].upstream is not None
-        children.append((device[0].pci_address or "", _device_item(device, "" if known else "chain not told")))
+        known = depth > 0 or device[0].upstream is not None or not told
+        children.append((device[0].pci_address or "", _device_item(device, "" if known else "bridges not told")))
     return [item for _address, item in sorted(children, key=lambda child: pci_sort_key(child[0]))]
 
 
@@ -135,7 +148,7 @@ def _device_item(device: list[Gpu], where: str) -> Item:
         item = _gpu_item(whole, where)
     else:
         gpu = parts[0]
-        details = [where, _link(gpu), describe_driver(gpu), f"{len(parts)} partitions"]
+        details = [where, _link(gpu), _driver(gpu), f"{len(parts)} partitions"]
         item = Item(head=gpu.pci_address or "", label=describe_name(gpu), tail=_list(details))
     if len(parts) >= ALIKE and len({(describe_name(gpu), _traits(gpu)) for gpu in parts}) == 1:
         span = f"partitions {parts[0].partition} … {parts[-1].partition}"
@@ -152,7 +165,7 @@ def _device_item(device: list[Gpu], where: str) -> Item:
 def _gpu_item(gpu: Gpu, where: str) -> Item:
     label = [gpu.key if gpu.key != "?" else "", describe_name(gpu)]
     kind = "" if gpu.kind in {"discrete", "unknown"} else KIND_NAMES.get(gpu.kind, gpu.kind)
-    details = [where, kind, _link(gpu), describe_driver(gpu), _traits(gpu)]
+    details = [where, kind, _link(gpu), _driver(gpu), _traits(gpu)]
     return Item(
         head=gpu.id,
         head_style=_style(gpu),
@@ -164,6 +177,11 @@ def _gpu_item(gpu: Gpu, where: str) -> Item:
 
 def _link(gpu: Gpu) -> str:
     return describe_link(gpu.link, now=True)
+
+
+def _driver(gpu: Gpu) -> str:
+    driver = describe_driver(gpu)
+    return "no driver" if driver == "none" else driver
 
 
 def _traits(gpu: Gpu) -> str:
@@ -191,4 +209,5 @@ def _xgmi(gpus: Sequence[Gpu]) -> Iterator[str]:
             touched = [group for group in groups if group & linked]
             groups = [group for group in groups if not group & linked] + [linked.union(*touched)]
     for group in groups:
-        yield f"XGMI joins {joined([by_node[node].id for node in sorted(group)])}."
+        members = [(place, gpu.id) for place, gpu in enumerate(gpus) if gpu.kfd and gpu.kfd.node in group]
+        yield f"XGMI joins {ranges(members)}"

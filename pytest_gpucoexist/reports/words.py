@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ __all__ = [
     "describe_name",
     "describe_node",
     "describe_size",
+    "describe_time",
     "describe_use",
     "joined",
     "plural",
     "population",
+    "ranges",
     "why_not",
 ]
 
@@ -33,6 +36,14 @@ UNKNOWN = "\N{EN DASH}"
 """What stands where a value is not known, or does not apply."""
 
 VENDOR_NAMES = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "other": "other"}
+
+# Runtimes of each vendor that masks speak of (`Mask.runtime`).
+_RUNTIMES: dict[str, tuple[str, ...]] = {
+    "nvidia": ("cuda",),
+    "amd": ("rocr", "hip", "opencl"),
+    "intel": ("level-zero", "sycl"),
+    "other": (),
+}
 
 KIND_NAMES = {"bmc": "BMC", "unknown": UNKNOWN}
 
@@ -145,8 +156,19 @@ def describe_driver(gpu: Gpu) -> str:
     """Write the bound driver with its version; `none` when nothing is bound, `UNKNOWN` when nobody tells."""
     if gpu.driver is None:
         fact = gpu.facts.get("driver")
-        return "none" if fact is not None and fact.status in {"ok", "absent"} else UNKNOWN
+        return "none" if fact is not None and fact.source and fact.status in {"ok", "absent"} else UNKNOWN
     return f"{gpu.driver} {gpu.driver_version}" if gpu.driver_version else gpu.driver
+
+
+def describe_time(iso: str) -> str:
+    """Write a time of ISO 8601 for people: `2025-11-30 10:00 UTC`. What is none is returned as it is."""
+    try:
+        moment = datetime.fromisoformat(iso.replace("Z", "+00:00"))
+    except ValueError:
+        return iso
+    if moment.tzinfo is None:
+        return moment.strftime("%Y-%m-%d %H:%M")
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def describe_arch(gpu: Gpu) -> str:
@@ -175,7 +197,7 @@ def why_not(gpu: Gpu, machine: Machine) -> str | None:
         hiding = [
             f"{mask.variable}={mask.value}"
             for mask in machine.masks
-            if mask.devices is not None and gpu.key not in mask.devices
+            if mask.devices is not None and gpu.key not in mask.devices and mask.runtime in _RUNTIMES[gpu.vendor]
         ]
         return f"hidden by {joined(hiding)}" if hiding else "hidden by a visibility variable of the caller"
     if use not in {"no", "not granted"}:
@@ -193,5 +215,25 @@ def why_not(gpu: Gpu, machine: Machine) -> str | None:
 
 
 def population(gpus: Sequence[Gpu]) -> str:
-    """Count GPUs by vendor: `2 NVIDIA, 2 AMD, 1 other`."""
-    return counted(VENDOR_NAMES[gpu.vendor] for gpu in gpus) or "no GPU"
+    """Count GPUs by vendor: `8 AMD GPUs`, `3 GPUs: 2 NVIDIA, 1 AMD`, `no GPU`."""
+    if not gpus:
+        return "no GPU"
+    vendors = {gpu.vendor for gpu in gpus}
+    if len(vendors) == 1:
+        return plural(len(gpus), f"{VENDOR_NAMES[vendors.pop()]} GPU")
+    return f"{plural(len(gpus), 'GPU')}: {counted(VENDOR_NAMES[gpu.vendor] for gpu in gpus)}"
+
+
+def ranges(items: Sequence[tuple[int, str]]) -> str:
+    """Write names by their places, neighbours as a range: `amd0 … amd3, amd5`."""
+    runs: list[list[tuple[int, str]]] = []
+    for place, name in sorted(items):
+        if runs and place == runs[-1][-1][0] + 1:
+            runs[-1].append((place, name))
+        else:
+            runs.append([(place, name)])
+    words = []
+    for run in runs:
+        names = [name for _place, name in run]
+        words += [f"{names[0]} … {names[-1]}"] if len(names) > 2 else names
+    return ", ".join(words)

@@ -7,6 +7,7 @@ from pytest_gpucoexist.reports.model import DeviceUse, SessionReport, TestRecord
 from tests.reports.machines import workstation
 
 NO_AMD = "needs 1 AMD GPU with ROCm; found 0000:c1:00.0 (user not in group render (gid 105))"
+HIDDEN = "needs 2 NVIDIA GPUs with CUDA; found 1, and 1 hidden by CUDA_VISIBLE_DEVICES=0"
 CREATED = "2025-11-30T10:00:00+00:00"
 
 
@@ -14,10 +15,8 @@ def record(nodeid: str, outcome: str = "passed", **changes: object) -> TestRecor
     return TestRecord(nodeid=nodeid, outcome=outcome, **changes)  # type: ignore[arg-type]
 
 
-def gpu_record(
-    nodeid: str, *ids: str, outcome: str = "passed", machine: Machine | None = None, **changes: object
-) -> TestRecord:
-    machine = machine or workstation()
+def gpu_record(nodeid: str, *ids: str, outcome: str = "passed", **changes: object) -> TestRecord:
+    machine = workstation()
     devices = tuple(DeviceUse.of(gpu) for gpu in machine.gpus if gpu.id in ids)
     values: dict[str, object] = {
         "requirement": "1 NVIDIA GPU with CUDA",
@@ -58,7 +57,7 @@ def workstation_session() -> SessionReport:
         ),
         unmet("tests/test_hip.py::test_hip_add"),
         unmet("tests/test_hip.py::test_hip_mul"),
-        unmet("tests/test_masks.py::test_second_card", "masked", "needs 2 NVIDIA GPUs with CUDA; found 1, and 1 hidden by CUDA_VISIBLE_DEVICES=0"),
+        unmet("tests/test_masks.py::test_second_card", "masked", HIDDEN),
         record("tests/test_shapes.py::test_reshape"),
         record("tests/test_shapes.py::test_broadcast"),
         record("tests/test_shapes.py::test_strides", "failed", reason="assert False"),
@@ -66,4 +65,4 @@ def workstation_session() -> SessionReport:
         exit_status=1,
         promised="cuda:2,rocm",
         notes=("2 tests were rerun",),
-    )  # fmt: skip
+    )
