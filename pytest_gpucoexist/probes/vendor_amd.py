@@ -72,7 +72,7 @@ def _free(memory: Mapping[str, Any]) -> int:
 
 
 def _vbios(vbios: Mapping[str, Any]) -> str | None:
-    """Return the part number (`113-D7030100-100`) is what amdgpu calls `vbios_version`; the version is another number."""
+    """Return the part number, such as `113-D7030100-100`: amdgpu's own `vbios_version` is that and not the version."""
     part: str | None = vbios["part_number"] or vbios["version"]
     return part
 

@@ -1,0 +1,32 @@
+"""Fixtures: fake driver libraries, and a machine that they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fakes.build import CannotBuild, amdsmi_library, nvml_library
+from tests.fakes.machine import FakeMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@pytest.fixture(scope="session")
+def fake_drivers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The variables that make clients load the fake libraries; built once, kept in pytest's cache folder."""
+    cache = pytestconfig.cache  # None under `-p no:cacheprovider`
+    folder = tmp_path_factory.mktemp("fake_drivers") if cache is None else Path(cache.mkdir("fake_drivers"))
+    try:
+        nvml, amdsmi = nvml_library(folder), amdsmi_library(folder)
+    except CannotBuild as reason:
+        pytest.skip(f"fake drivers: {reason}")
+    return {"LD_LIBRARY_PATH": str(nvml), "ROCM_PATH": str(amdsmi), "ROCM_HOME": str(amdsmi)}
+
+
+@pytest.fixture
+def fake_machine(fake_drivers: Mapping[str, str], tmp_path: Path) -> FakeMachine:
+    """A machine without any driver, to be described; `fake_machine.environ` is the environment of its clients."""
+    return FakeMachine(tmp_path, fake_drivers)

@@ -1,0 +1,45 @@
+/* The machine that the fake driver libraries stand for, and the faults that a test injects.
+ *
+ * The file named by GPUCOEXIST_FAKE_MACHINE holds `key = value` lines; it is looked at again at every call, so a test
+ * can change the machine while a client runs. Of equal keys the last one counts.
+ *
+ *     nvidia.count = 2                             how many devices the library shows
+ *     nvidia.0.name = NVIDIA GeForce RTX 4090      a field of a device; a missing one is "not supported"
+ *     nvidia.fault.nvmlInitWithFlags = hang 60     a fault of a function; of one device: nvidia.1.fault.FUNCTION
+ *     nvidia.1.fault.* = status 15                 a fault of all functions of a device
+ *
+ * A fault is a list of actions, separated by ";", done in order:
+ *
+ *     hang SECONDS   sleep          print TEXT   write a line to stdout, past the client's buffers
+ *     segv           crash          kill         die of SIGKILL
+ *     status CODE    return CODE
+ *
+ * Every call is appended to the file named by GPUCOEXIST_FAKE_LOG as "PID FUNCTION DEVICE"; device -1 is the library.
+ */
+#ifndef DESCRIPTION_H
+#define DESCRIPTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define PRINTF(at) __attribute__((format(printf, at, at + 1)))
+
+enum { LIBRARY = -1 };
+
+/* The value of a key, or NULL. It stays valid for the life of the process. */
+const char *described(const char *format, ...) PRINTF(1);
+
+/* A number in C notation, or `otherwise` when there is no text. */
+uint64_t number(const char *text, uint64_t otherwise);
+
+/* Copy a text, cut to fit, always terminated. NULL counts as empty. */
+void copy_text(char *target, size_t size, const char *text);
+
+/* Take the next "PID:BYTES" of a list of processes. Returns the rest of the list, NULL at its end. */
+const char *next_process(const char *list, uint64_t *pid, uint64_t *bytes);
+
+/* Enter a function: log the call and act on the faults that stand for it. Returns the status to return, 0 for none. */
+int enter(const char *vendor, int device, const char *function);
+
+#endif
