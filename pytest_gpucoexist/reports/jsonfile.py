@@ -17,9 +17,9 @@ LIMIT_BYTES = 512 << 20
 """A larger file is no report: 20,000 tests take about 10 MB."""
 
 
-def json_text(value: Any) -> str:
+def json_text(value: Any, *, ascii_only: bool = False) -> str:
     """Write a document as text that people can compare line by line. NaN is not JSON and raises ValueError."""
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(value, indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n"
 
 
 def read_report(path: str) -> SessionReport:

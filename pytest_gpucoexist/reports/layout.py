@@ -12,17 +12,26 @@ if TYPE_CHECKING:
 __all__ = ["add_row", "bold", "grid", "lines_below"]
 
 
-def grid(screen: Screen, *titles: str, right: Collection[str] = ()) -> Any:
-    """Return an empty table with a line below its titles; columns named in `right` are aligned to the right."""
+def grid(screen: Screen, *titles: str, right: Collection[str] = (), first: int = 0) -> Any:
+    """Return an empty table with a line below its titles; columns named in `right` are aligned to the right.
+
+    The first column gets the `first` columns that its texts need, as far as three fifths of the screen go.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     rule = box.Box("    \n    \n" + (" ── \n" if screen.unicode else " -- \n") + "    \n" * 5)
     table = Table(box=rule, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, safe_box=False)
-    for title in titles:
+    least = min(first, screen.width * 3 // 5)
+    for number, title in enumerate(titles):
         heading = Text("\n").join(Text(screen.say(line), style="bold") for line in title.split("\n"))
-        table.add_column(heading, overflow="fold", justify="right" if title in right else "left")
+        table.add_column(
+            heading,
+            overflow="fold",
+            justify="right" if title in right else "left",
+            min_width=least if number == 0 else None,
+        )
     return table
 
 

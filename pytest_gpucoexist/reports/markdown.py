@@ -13,13 +13,16 @@ from pytest_gpucoexist.reports.words import describe_driver, describe_name, desc
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_gpucoexist.reports.merge import Absence, MergedReport
+    from pytest_gpucoexist.reports.merge import Absence, MergedReport, Run
     from pytest_gpucoexist.reports.model import SessionReport
 
 __all__ = ["merged_markdown", "report_markdown"]
 
 SHOWN_TESTS = 20
 """Tests named in a list; the others are counted. A job summary of GitHub ends at 1 MiB."""
+
+DETAILED_TESTS = 1000
+"""Tests of a merged report whose runners are told."""
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@!&])")
 
@@ -91,6 +94,14 @@ def merged_markdown(merged: MergedReport) -> str:
         lines += _more(gaps)
     failed = [test.nodeid for test in merged.tests if test.failed]
     lines += _listed("Failed", failed)
+    ran = [test for test in merged.tests if test.runs]
+    if ran:
+        rows = ((_code(test.nodeid), "<br>".join(map(_run, test.runs))) for test in ran[:DETAILED_TESTS])
+        more = len(ran) - DETAILED_TESTS
+        lines += [f"<details><summary>Where {plural(len(ran), 'test')} ran</summary>", ""]
+        lines += _table(("Test", "Ran on"), rows)
+        lines += [f"… and {more:,} more: a .json or .html report has them all", ""] if more > 0 else []
+        lines += ["</details>", ""]
     lines += _table(("Runner", "GPUs", "Ran", "Failed", "Exit status"), _runners(merged))
     return "\n".join(lines).rstrip() + "\n"
 
@@ -110,6 +121,11 @@ def _absence(item: Absence) -> str:
     word = OUTCOME_WORDS.get(item.outcome, item.outcome)
     reason = f": {_text(item.reason)}" if item.reason else ""
     return f"{_text(item.runner)}: {word}{reason}"
+
+
+def _run(run: Run) -> str:
+    devices = f": {', '.join(device.id for device in run.devices)}" if run.devices else ""
+    return f"{run.outcome} on {_text(run.runner)}{_text(devices)}"
 
 
 def _listed(title: str, nodeids: Sequence[str]) -> list[str]:

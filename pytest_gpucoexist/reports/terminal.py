@@ -106,7 +106,8 @@ def plan_table(rows: Sequence[PlanRow], machine: Machine, *, unmarked: int = 0, 
 
 
 def _plan_grid(rows: Sequence[PlanRow], screen: Screen) -> Any:
-    table = grid(screen, "Test", "Where", "Needs")
+    names = [f"  {row.nodeid.partition('::')[2]}" for row in rows]
+    table = grid(screen, "Test", "Where", "Needs", first=max(map(len, names)))
     previous = None
     for row in rows:
         module, _, name = row.nodeid.partition("::")
@@ -132,7 +133,7 @@ def observe_table(rows: Sequence[ObserveRow], screen: Screen = PLAIN) -> str:
     agreed = len(rows) - len(differing)
     if not differing:
         return screen.say(f"The plugin would have decided like the suite for all {plural(agreed, 'GPU test')}.")
-    table = grid(screen, "Test", "The suite", "The plugin would")
+    table = grid(screen, "Test", "The suite", "The plugin would", first=max(len(row.nodeid) for row in differing))
     for row in differing:
         did = row.outcome if row.suite_reason is None else f"{row.outcome}: {row.suite_reason}"
         add_row(table, screen, (row.nodeid, "bold"), (did, ""), (row.decision, "yellow"))
