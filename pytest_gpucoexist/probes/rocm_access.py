@@ -122,6 +122,8 @@ class RocmRules:
         if self.refused:
             reason = f"not granted here: KFD hides {', '.join(self.refused)} (EPERM: device cgroup)"
             return no(_TOPOLOGY, "denied", reason, withheld=True)
+        if not self.host.covers(_TOPOLOGY):
+            return no(_TOPOLOGY, "absent", "the recording has no KFD topology, so nothing shows that ROCm can use it")
         reason = "no KFD node: this chip has no ROCm, or its slot has no PCIe atomics (see the kernel log)"
         return no(_TOPOLOGY, "absent", reason)
 

@@ -37,7 +37,7 @@ class MemoryHost:
     programs: dict[tuple[str, ...], Completed] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     me: Identity = ROOT
-    has_dev: bool = True
+    lacks: tuple[str, ...] = ()
     name: str = "memory"
     simulated: bool = True
     platform: str = "linux"
@@ -109,7 +109,7 @@ class MemoryHost:
             raise fault(errno.EACCES, path)
 
     def covers(self, path: str) -> bool:
-        return self.has_dev or not path.startswith("/dev")
+        return not path.startswith(self.lacks) if self.lacks else True
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 5.0) -> Completed:
         if tuple(argv) not in self.programs:

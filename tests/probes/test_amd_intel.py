@@ -37,8 +37,8 @@ def an_amd_host(**changed: str | bytes | None) -> MemoryHost:
     return host
 
 
-def a_function(**more: str) -> PciFunction:
-    return PciFunction(path=AMD, address="0000:03:00.0", vendor_id="0x1002", driver="amdgpu", **more)  # type: ignore[arg-type]
+def a_function(runtime_status: str | None = None) -> PciFunction:
+    return PciFunction(path=AMD, address="0000:03:00.0", driver="amdgpu", runtime_status=runtime_status)
 
 
 def told(observation: Observation) -> dict[str, Reading]:

@@ -110,5 +110,6 @@ def test_a_container_on_a_jetson() -> None:
 
 def test_a_tegra_board_whose_gpu_is_not_there() -> None:
     assert platform.observe(MemoryHost(files={"/proc/device-tree/compatible": b"nvidia,tegra194\0"})) == []
-    other = {"/proc/device-tree/compatible": b"raspberrypi,4-model-b\0brcm,bcm2711\0", "/sys/devices/gpu.0/x": ""}
-    assert platform.observe(MemoryHost(files=dict(other))) == []
+    other = MemoryHost(files={"/sys/devices/gpu.0/x": ""})
+    other.files["/proc/device-tree/compatible"] = b"raspberrypi,4-model-b\0brcm,bcm2711\0"
+    assert platform.observe(other) == []
