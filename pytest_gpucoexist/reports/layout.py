@@ -26,12 +26,8 @@ def grid(screen: Screen, *titles: str, right: Collection[str] = (), first: int =
     least = min(first, screen.width * 3 // 5)
     for number, title in enumerate(titles):
         heading = Text("\n").join(Text(screen.say(line), style="bold") for line in title.split("\n"))
-        table.add_column(
-            heading,
-            overflow="fold",
-            justify="right" if title in right else "left",
-            min_width=least if number == 0 else None,
-        )
+        justify: Any = "right" if title in right else "left"
+        table.add_column(heading, overflow="fold", justify=justify, width=least if number == 0 and least else None)
     return table
 
 

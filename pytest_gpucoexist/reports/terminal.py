@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["machine_header", "none_ran_line", "observe_table", "plan_table", "skip_summary"]
 
+WIDE = 100
+"""Columns from which a plan has a third column."""
+
 SHOWN_TESTS = 5
 """Tests named below each reason of the skip summary; the others are counted."""
 
@@ -106,25 +109,32 @@ def plan_table(rows: Sequence[PlanRow], machine: Machine, *, unmarked: int = 0, 
 
 
 def _plan_grid(rows: Sequence[PlanRow], screen: Screen) -> Any:
-    names = [f"  {row.nodeid.partition('::')[2]}" for row in rows]
-    table = grid(screen, "Test", "Where", "Needs", first=max(map(len, names)))
+    """Make a line of each test below its file. What it needs is said again only where there is room."""
+    wide = screen.width >= WIDE
+    longest = max(len(row.nodeid.partition("::")[2]) for row in rows) + 2
+    table = grid(screen, *(("Test", "Where", "Needs") if wide else ("Test", "Where")), first=longest)
+    blank = [("", "")] * (2 if wide else 1)
     previous = None
     for row in rows:
         module, _, name = row.nodeid.partition("::")
         if module != previous:
-            add_row(table, screen, (module, "bold"), ("", ""), ("", ""))
+            add_row(table, screen, (module, "bold"), *blank)
             previous = module
+        cells = [(f"  {name or module}", "")]
+        reason = row.reason or f"needs {row.requirement}"
         if row.devices:
-            where = " + ".join(row.devices)
-            if row.alternatives:
-                where += f", or {joined(row.alternatives, 'or')}"
-            add_row(table, screen, (f"  {name or module}", ""), (where, "green"), (row.requirement, "dim"))
+            cells += [(_where(row), "green"), (row.requirement, "dim")][: len(blank)]
+        elif wide:
+            cells += [(OUTCOME_WORDS[row.outcome], "yellow"), (reason, "yellow")]
         else:
-            said = row.reason or f"needs {row.requirement}"
-            add_row(
-                table, screen, (f"  {name or module}", ""), (OUTCOME_WORDS[row.outcome], "yellow"), (said, "yellow")
-            )
+            cells.append((f"{OUTCOME_WORDS[row.outcome]}: {reason}", "yellow"))
+        add_row(table, screen, *cells)
     return table
+
+
+def _where(row: PlanRow) -> str:
+    where = " + ".join(row.devices)
+    return f"{where}, or {joined(row.alternatives, 'or')}" if row.alternatives else where
 
 
 def observe_table(rows: Sequence[ObserveRow], screen: Screen = PLAIN) -> str:
