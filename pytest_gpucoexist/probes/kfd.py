@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pytest_gpucoexist.model.machine import DrmNodes, KfdCpuNode, KfdLink, KfdNode
 from pytest_gpucoexist.model.readings import Observation, Reading
 from pytest_gpucoexist.probes.parse import named_values, number
-from pytest_gpucoexist.probes.reader import read
+from pytest_gpucoexist.probes.reader import Bad, read, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -195,8 +195,8 @@ def _bank(text: str) -> object:
 def _links(host: Host, path: str, kind: Literal["io", "p2p"]) -> list[KfdLink]:
     links: list[KfdLink] = []
     for name in sorted(_names(host, f"{path}/{kind}_links"), key=lambda name: (len(name), name)):
-        values = read(host, "link", f"{path}/{kind}_links/{name}/properties", named_values).value
-        if values is None or "type" not in values or "node_to" not in values:
+        values = named_values(read_text(host, f"{path}/{kind}_links/{name}/properties").text or "")
+        if isinstance(values, Bad) or "type" not in values or "node_to" not in values:
             continue
         links.append(
             KfdLink(

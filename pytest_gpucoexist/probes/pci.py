@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.model.identity import normal_pci_address
+from pytest_gpucoexist.model.identity import normal_pci_address, pci_sort_key
 from pytest_gpucoexist.model.machine import Accelerator, Bridge
 from pytest_gpucoexist.model.readings import Observation, Reading, status_of_errno
 from pytest_gpucoexist.probes import links
@@ -82,9 +82,10 @@ def scan(host: Host) -> PciScan:
         names = host.list_dir(BUS)
     except OSError as error:
         if status_of_errno(error.errno) == "absent":
-            return PciScan()
+            # A kernel without PCI counts none; a tree of one device's files does not tell.
+            return PciScan(count=0 if host.exists("/sys/devices/system") else None)
         return PciScan(notes=(f"{BUS}: {reason(error)}",))
-    addresses = [name for name in names if normal_pci_address(name) is not None]
+    addresses = sorted((name for name in names if normal_pci_address(name) == name), key=pci_sort_key)
     functions: list[PciFunction] = []
     observations: list[Observation] = []
     accelerators: list[Accelerator] = []
@@ -99,7 +100,7 @@ def scan(host: Host) -> PciScan:
         explained.append(address)
         if class_id[:6] not in _DISPLAY and not is_accelerator(class_id):
             continue
-        function, readings = read_function(host, path, address=normal_pci_address(address))
+        function, readings = read_function(host, path, address=address)
         readings += _chain(host, path, bridges)
         function = replace(function, class_id=class_id)
         if is_gpu(class_id, function.vendor_id):

@@ -14,6 +14,7 @@ from pytest_gpucoexist.model.identity import normal_pci_address
 from pytest_gpucoexist.model.machine import Bar
 from pytest_gpucoexist.model.readings import Reading
 from pytest_gpucoexist.probes import links
+from pytest_gpucoexist.probes.attributes import hwmon_names
 from pytest_gpucoexist.probes.functions import PciFunction
 from pytest_gpucoexist.probes.parse import cpulist_of_mask, hex_id, local_cpulist, numa_node, number, pci_class, word
 from pytest_gpucoexist.probes.reader import Bad, Text, excerpt, first_ok, link_name, read, read_text
@@ -101,6 +102,7 @@ def read_function(
         read(host, "boot_vga", f"{path}/boot_vga", _flag),
         power,
         *links.link_readings(host, path, asleep=function.asleep),
+        *hwmon_names(host, path),
     ]
     return function, readings
 

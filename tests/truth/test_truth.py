@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pytest_gpucoexist.host import open_recording
+from pytest_gpucoexist.model.machine import Machine
+from pytest_gpucoexist.probes import discover
+from tests.conftest import ROOT
+from tests.truth.comparing import Score, compare
+from tests.truth.translate import translate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_gpucoexist.host.base import Host
+
+MACHINES = ROOT.parent / "shared" / "machines"
+TRUTHS = sorted((MACHINES / "truth").glob("*.json")) if MACHINES.is_dir() else []
+TREES = sorted(path for path in MACHINES.rglob("*.tar.*")) if MACHINES.is_dir() else []
+
+
+def name_of(path: Path) -> str:
+    return path.name.partition(".tar")[0].removesuffix(".json")
+
+
+def some(paths: list[Path]) -> list[Any]:
+    """One case without a path where there are no recordings, so that the skip is seen."""
+    return [pytest.param(path, id=name_of(path)) for path in paths] or [pytest.param(None, id="no-recordings")]
+
+
+@cache
+def opened(path: Path) -> Host:
+    return open_recording(str(path)) if ".tar." in path.name else translate(path)
+
+
+@cache
+def score_of(path: Path) -> Score:
+    truth = json.loads(path.read_text())
+    recording = MACHINES / truth["recording"]
+    machine = discover(opened(recording))
+    assert [item.message for item in machine.conflicts if item.kind == "probe"] == []
+    return compare(truth, machine.to_json())
+
+
+@pytest.mark.parametrize("path", some(TRUTHS))
+def test_the_machine_agrees_with_every_field_that_a_truth_states(shared: Path, path: Path) -> None:
+    score = score_of(path)
+    assert score.wrong == []
+    assert score.stated > 0
+
+
+def test_score(
+    shared: Path,
+    record_property: Callable[[str, object], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scores = [score_of(path) for path in TRUTHS]
+    stated, wrong = sum(score.stated for score in scores), sum(len(score.wrong) for score in scores)
+    line = f"truth: {stated - wrong} of {stated} fields on {len(scores)} trees"
+    record_property("truth", line)
+    with capsys.disabled():
+        print(f"\n{line}")
+    assert wrong == 0
+    assert len(scores) >= 49
+    assert stated >= 2000
+
+
+@pytest.mark.parametrize("path", some(TREES))
+def test_every_tree_replays_and_survives_its_own_json(shared: Path, path: Path) -> None:
+    machine = discover(opened(path))
+    assert [item.message for item in machine.conflicts if item.kind == "probe"] == []
+    assert machine.simulated
+    assert Machine.from_json(json.loads(json.dumps(machine.to_json()))) == machine
+    # What could not be read is null, and the facts say why.
+    for gpu in machine.gpus:
+        data = gpu.__class__.__dataclass_fields__
+        for field in data.keys() - {"id", "link", "features", "facts", "hwmon", "upstream_links", "visible"}:
+            if getattr(gpu, field) is None:
+                assert gpu.facts[field].status != "ok", (gpu.key, field)
+                assert gpu.facts[field].detail, (gpu.key, field)
+        for field, fact in gpu.facts.items():
+            assert fact.source or fact.status == "absent", (gpu.key, field)
+
+
+@pytest.mark.parametrize("path", some(TREES))
+def test_the_order_of_listings_does_not_matter(shared: Path, path: Path) -> None:
+    host = opened(path)
+    turned = cast("Host", Turned(host))
+    assert discover(turned) == discover(host)
+
+
+class Turned:
+    """A host whose folders list their names the other way round."""
+
+    def __init__(self, inner: Host) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def list_dir(self, path: str) -> list[str]:
+        return self._inner.list_dir(path)[::-1]
