@@ -92,10 +92,9 @@ def _named(entry: str, counted: Counted, gpus: Sequence[Gpu]) -> list[tuple[Gpu,
     if old is not None:
         uuid, instance, compute = old.groups()
         parents = {gpu.pci_address for gpu in gpus if gpu.uuid == uuid}
-        names = {f"{instance}/{compute}"}
-        return [
-            (gpu,) for place in counted.places for gpu in place if gpu.partition in names and gpu.pci_address in parents
-        ]
+        numbers = [instance, compute]
+        instances = [gpu for place in counted.places for gpu in place if gpu.pci_address in parents]
+        return [(gpu,) for gpu in instances if re.findall(r"\d+", gpu.partition or "") == numbers]
     if entry.startswith("MIG-"):
         instances = [gpu for place in counted.places for gpu in place if gpu.partition]
         return [(gpu,) for gpu in instances if (gpu.uuid or "").startswith(entry)]

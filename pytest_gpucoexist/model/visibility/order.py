@@ -6,6 +6,7 @@ no mask can hide it: why it cannot be used is another fact.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,9 +35,14 @@ class Counted:
     doubt: str | None = None
 
     @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All devices, in order."""
+        return tuple(gpu for place in self.places for gpu in place)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Keys of all devices, in order."""
-        return tuple(gpu.key for place in self.places for gpu in place)
+        return tuple(gpu.key for gpu in self.gpus)
 
 
 def of_vendor(machine: Machine, vendor: Vendor) -> tuple[Gpu, ...]:
@@ -91,7 +97,7 @@ def amd_uuid(gpu: Gpu) -> str:
 def _bus_order(gpu: Gpu) -> tuple[bool, tuple[int, ...], tuple[int, ...], str]:
     # What has no PCI function (WSL2, Jetson) comes after what has one.
     address: tuple[int, ...] = pci_sort_key(gpu.pci_address) if gpu.pci_address else ()
-    part = tuple(int(piece) for piece in (gpu.partition or "").split("/") if piece.isdigit())
+    part = tuple(int(number) for number in re.findall(r"\d+", gpu.partition or ""))
     return gpu.pci_address is None, address, part, gpu.partition or ""
 
 
