@@ -8,6 +8,7 @@ other through host memory, as real ones that are not peers do.
 from __future__ import annotations
 
 import mmap
+import sys
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.errors import GpuCoexistError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SimulatedBuffer", "SimulatedDevice", "SimulatedMemoryError", "SimulatedUseError"]
 
 _ALIGNMENT_BYTES = 256  # CUDA and HIP allocate in units of at least this
+_MAP_NORESERVE = 0x4000  # mman.h of Linux; `mmap.MAP_NORESERVE` is of Python 3.11
 
 
 class SimulatedMemoryError(GpuCoexistError, MemoryError):
@@ -73,7 +75,7 @@ class SimulatedDevice:
         for buffer in list(self._buffers.values()):
             buffer.free()
 
-    def __enter__(self) -> SimulatedDevice:
+    def __enter__(self) -> SimulatedDevice:  # noqa: PYI034 - typing.Self is of Python 3.11
         """Return the device."""
         return self
 
@@ -97,8 +99,7 @@ class SimulatedBuffer:
     def __init__(self, device: SimulatedDevice, nbytes: int) -> None:
         self.device = device
         self.nbytes = nbytes
-        # Anonymous memory: a page exists from its first write on.
-        self._memory: mmap.mmap | None = mmap.mmap(-1, max(nbytes, 1))
+        self._memory: mmap.mmap | None = _map(nbytes)
 
     def write(self, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
         """Copy from the host. Raises SimulatedUseError beyond the end or after `free`."""
@@ -129,6 +130,17 @@ class SimulatedBuffer:
         if offset < 0 or count < 0 or offset + count > self.nbytes:
             raise SimulatedUseError(f"{where} in a buffer of {self.nbytes} bytes")
         return self._memory
+
+
+def _map(nbytes: int) -> mmap.mmap:
+    """Map anonymous memory: a page exists from its first write on, so a device may be larger than this machine."""
+    if not sys.platform.startswith("linux"):
+        return mmap.mmap(-1, max(nbytes, 1))
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    try:
+        return mmap.mmap(-1, max(nbytes, 1), flags=flags)
+    except OSError as exc:
+        raise SimulatedMemoryError(f"this machine cannot map {nbytes} bytes for a simulated GPU: {exc}") from exc
 
 
 def _rounded(nbytes: int) -> int:
