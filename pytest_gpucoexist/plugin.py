@@ -56,21 +56,33 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         gpu_session.needs.refresh()
         selected = gpu_session.needs.select(session.items)
         if selected:
-            from pytest_gpucoexist.session import collecting
+            # By its own name: pytester forgets modules between runs, but not the attributes of their packages.
+            from pytest_gpucoexist.session.collecting import collected
 
-            collecting.collected(gpu_session, session, selected)
+            collected(gpu_session, session, selected)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Group hardware skips by what was missing; say so when GPU tests were selected and none ran."""
     from pytest_gpucoexist.session.state import GPU_SESSION
 
-    gpu_session = config.stash.get(GPU_SESSION, None)
+    gpu_session: GpuSession | None = config.stash.get(GPU_SESSION, None)
     if gpu_session is None or config.option.collectonly or gpu_session.options.plan:
         return
-    # An xdist controller has collected nothing: only the reports tell whether a test needed a GPU.
-    distributed = config.pluginmanager.has_plugin("dsession")
-    if gpu_session.selected or distributed or gpu_session.ledger or terminalreporter.stats.get("skipped"):
+    if gpu_session.selected or gpu_session.ledger or _any_gpu_report(terminalreporter.stats):
         from pytest_gpucoexist.session.summary import summarize
 
         summarize(gpu_session, terminalreporter)
+
+
+def _any_gpu_report(stats: dict[str, list[Any]]) -> bool:
+    """Whether a report speaks of a GPU. An xdist controller has collected nothing: only the reports tell."""
+    for category, reports in stats.items():
+        if category == "skipped":
+            from pytest_gpucoexist.session.frameworks import framework_of_report
+
+            if any(hasattr(report, "gpucoexist") or framework_of_report(report) for report in reports):
+                return True
+        elif category and any(hasattr(report, "gpucoexist") for report in reports):
+            return True
+    return False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import linecache
 import re
+from typing import Any
 
-__all__ = ["FRAMEWORKS", "framework_at", "framework_of_skip", "speaks_of_gpus"]
+__all__ = ["FRAMEWORKS", "framework_of_report", "framework_of_skip", "speaks_of_gpus"]
 
 FRAMEWORKS = frozenset(
     {
@@ -32,7 +33,7 @@ def framework_of_skip(reason: str) -> str | None:
     return _framework(match[1] or match[2]) if match else None
 
 
-def framework_at(path: str, line: int, reason: str) -> str | None:
+def _framework_at(path: str, line: int, reason: str) -> str | None:
     """Like `framework_of_skip`, also for `importorskip(..., reason=...)`: then the source line says the name."""
     found = framework_of_skip(reason)
     if found is None:
@@ -41,6 +42,14 @@ def framework_at(path: str, line: int, reason: str) -> str | None:
             if match and (found := _framework(match[1])):
                 break
     return found
+
+
+def framework_of_report(report: Any) -> str | None:
+    """Return the framework for want of which a test or module was skipped, or None."""
+    if not isinstance(getattr(report, "longrepr", None), tuple):
+        return None
+    path, line, text = report.longrepr
+    return _framework_at(str(path), int(line or 0), str(text))
 
 
 def speaks_of_gpus(reason: str) -> bool:

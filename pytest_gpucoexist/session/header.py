@@ -47,8 +47,11 @@ def collection_header(session: GpuSession) -> CollectionHeader:
 
     options = session.options
     interferences = [] if options.mask_style == "auto" else [f"mask style: {options.mask_style}"]
+    machine = session.machine()
+    if session.config.option.verbose < 0:
+        return CollectionHeader([f"SIMULATED machine: {machine.name}"] if machine.simulated else [])
     lines = machine_header(
-        session.machine(),
+        machine,
         promised=options.require,
         simulate=options.simulate,
         observe=options.observe,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.reports.model import Outcome, TestRecord
-from pytest_gpucoexist.session.frameworks import framework_at
+from pytest_gpucoexist.session.frameworks import framework_of_report
 
 if TYPE_CHECKING:
     import pytest
@@ -49,22 +49,21 @@ class Ledger:
         if report.when == "call" or outcome not in {"passed", "xpassed"}:
             entry.outcome = outcome
         if outcome == "skipped":
-            self._skipped(entry, report.longrepr)
+            self._skipped(entry, report)
 
     def add_collector(self, report: pytest.CollectReport) -> None:
         """Take in a module that skipped itself; anything else that was collected is no event."""
         if report.skipped:
             entry = _Entry(outcome="skipped")
-            self._skipped(entry, report.longrepr)
+            self._skipped(entry, report)
             if entry.framework is not None:
                 self._entries[report.nodeid] = entry
 
     @staticmethod
-    def _skipped(entry: _Entry, longrepr: object) -> None:
-        if isinstance(longrepr, tuple):
-            path, line, text = longrepr
-            entry.skip_reason = str(text).removeprefix("Skipped: ")
-            entry.framework = framework_at(str(path), int(line or 0), entry.skip_reason)
+    def _skipped(entry: _Entry, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if isinstance(report.longrepr, tuple):
+            entry.skip_reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+            entry.framework = framework_of_report(report)
 
     def records(self) -> tuple[TestRecord, ...]:
         """Return every test in the order in which it was first heard of."""

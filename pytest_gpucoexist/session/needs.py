@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpucoexist.session.each import EACH, restriction
+from pytest_gpucoexist.session.each import restriction
 from pytest_gpucoexist.session.fixture_needs import FIXTURE_NEEDS, implied_marks, our_fixtures
 from pytest_gpucoexist.session.marks import MARK_LINES, MarkText, foreign_names, parse_lines, parse_mark_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_gpucoexist.model.requirement import Need
 
 __all__ = ["Needs"]
 
-Spelled = tuple[str, tuple[Any, ...], dict[str, Any]]
+Spelled = tuple[str, tuple[Any, ...], "Mapping[str, Any]"]
 
 
 class Needs:
@@ -30,32 +30,35 @@ class Needs:
         self._doctests = parse_lines("gpu_doctests", config.getini("gpu_doctests"))
         self._cache: dict[Any, Need] = {}
         self._names: frozenset[str] = frozenset()
+        self._asks_hook = False
+        # By id: hashing a node hashes its id text. The session keeps every collector alive.
+        self._parents: dict[int, list[Spelled]] = {}
         self.refresh()
 
     def refresh(self) -> None:
         """Look again which marks are ours: a conftest may have registered some for the project."""
         foreign = foreign_names(self._config)
         names = frozenset(MARK_LINES) - foreign | self._mapped.keys()
+        self._asks_hook = bool(self._config.hook.pytest_gpucoexist_requirement.get_hookimpls())
+        self._parents.clear()
         if names != self._names:
             self._names = names
             self._cache.clear()
 
     def select(self, items: Iterable[pytest.Item]) -> list[pytest.Item]:
         """Return the tests that may need a GPU. Costs about a microsecond for each that does not."""
-        names = self._names
-        marked_parents: dict[int, bool] = {}
-        fixtures = FIXTURE_NEEDS.keys()
-        asks_hook = bool(self._config.hook.pytest_gpucoexist_requirement.get_hookimpls())
-        if asks_hook or self._doctests:
+        if self._asks_hook or self._doctests:
             return list(items)
+        names = self._names
+        fixtures = FIXTURE_NEEDS.keys()
         found = []
         parent: Any = None
-        inherited = False
+        inherits = False
         for item in items:
             if item.parent is not parent:
                 parent = item.parent
-                inherited = self._inherits(parent, marked_parents)
-            if inherited:
+                inherits = bool(self._inherited(parent))
+            if inherits:
                 found.append(item)
                 continue
             for mark in item.own_markers:
@@ -69,51 +72,57 @@ class Needs:
 
     def of(self, item: pytest.Item) -> Need | None:
         """Return what a test needs, or None. Raises RequirementError."""
-        spelled = list(self._spelled(item))
+        spelled = self._own(item.own_markers) + self._inherited(item.parent)
+        if self._asks_hook:
+            said = self._config.hook.pytest_gpucoexist_requirement(item=item)
+            spelled = list(_from_hook(said)) + spelled
+        if self._doctests:
+            spelled += _plain(self._doctest(item))
+        narrowed: Mapping[str, Any] = {}
+        closest = False
+        if not FIXTURE_NEEDS.keys().isdisjoint(getattr(item, "fixturenames", ())):
+            spelled += _plain(implied_marks(item))
+            narrowed = restriction(item)
+            closest = "gpu_pair" in our_fixtures(item)
         if not spelled:
             return None
-        from pytest_gpucoexist.model.requirement import combine, restrict
-
-        narrowed = restriction(item) if not EACH.isdisjoint(getattr(item, "fixturenames", ())) else {}
-        closest = "gpu_pair" in getattr(item, "fixturenames", ()) and "gpu_pair" in our_fixtures(item)
         try:
-            key = (tuple((n, a, tuple(k.items())) for n, a, k in spelled), tuple(narrowed.items()), closest)
+            key = (*[(name, args, *kwargs.items()) for name, args, kwargs in spelled], *narrowed.items(), closest)
             known = self._cache.get(key)
         except TypeError:  # an argument that cannot be hashed, such as a list
-            key, known = None, None
+            key, known = (), None
         if known is not None:
             return known
+        from pytest_gpucoexist.model.requirement import combine, restrict
+
         need = combine(spelled, closest_pair=closest)
         if narrowed:
             need = restrict(need, **narrowed)
-        if key is not None:
+        if key:
             self._cache[key] = need
         return need
 
-    def _inherits(self, node: Any, known: dict[int, bool]) -> bool:
-        if node is None:
-            return False
-        answer = known.get(id(node))
-        if answer is None:
-            names = self._names
-            answer = any(mark.name in names for mark in node.own_markers) or self._inherits(node.parent, known)
-            known[id(node)] = answer
-        return answer
-
-    def _spelled(self, item: pytest.Item) -> Iterator[Spelled]:
-        for said in self._config.hook.pytest_gpucoexist_requirement(item=item):
-            yield from _from_hook(said)
-        for mark in item.iter_markers():
+    def _own(self, marks: Iterable[pytest.Mark]) -> list[Spelled]:
+        """Translate what stands on one node into our marks."""
+        found: list[Spelled] = []
+        for mark in marks:
             if mark.name in self._names:
                 mapped = self._mapped.get(mark.name)
                 if mapped is None or mapped == [(mark.name, {})]:
-                    yield mark.name, mark.args, dict(mark.kwargs)
+                    found.append((mark.name, mark.args, mark.kwargs))
                 else:
-                    yield from _plain(mapped)
-        if self._doctests:
-            yield from _plain(self._doctest(item))
-        if not FIXTURE_NEEDS.keys().isdisjoint(getattr(item, "fixturenames", ())):
-            yield from _plain(implied_marks(item))
+                    found += _plain(mapped)
+        return found
+
+    def _inherited(self, node: Any) -> list[Spelled]:
+        """Return the marks on a node and above it, the closest first. Asked once per parent, not per test."""
+        if node is None:
+            return []
+        known = self._parents.get(id(node))
+        if known is None:
+            known = self._own(node.own_markers) + self._inherited(node.parent)
+            self._parents[id(node)] = known
+        return known
 
     def _doctest(self, item: pytest.Item) -> Iterator[MarkText]:
         from _pytest.doctest import DoctestItem
@@ -127,9 +136,8 @@ class Needs:
                     yield from marks
 
 
-def _plain(marks: Iterable[MarkText]) -> Iterator[Spelled]:
-    for name, kwargs in marks:
-        yield name, (), kwargs
+def _plain(marks: Iterable[MarkText]) -> list[Spelled]:
+    return [(name, (), kwargs) for name, kwargs in marks]
 
 
 def _from_hook(said: Any) -> Iterator[Spelled]:
@@ -138,7 +146,7 @@ def _from_hook(said: Any) -> Iterator[Spelled]:
     if isinstance(said, str):
         yield from _plain(parse_mark_text(said))
     elif isinstance(said, (pytest.Mark, pytest.MarkDecorator)):
-        yield said.name, said.args, dict(said.kwargs)
+        yield said.name, said.args, said.kwargs
     elif isinstance(said, (list, tuple)):
         for each in said:
             yield from _from_hook(each)
