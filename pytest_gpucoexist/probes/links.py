@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.machine import Bridge, Link
 from pytest_gpucoexist.model.readings import Reading, status_of_errno
-from pytest_gpucoexist.probes.parse import link_speed, link_width, word
+from pytest_gpucoexist.probes.parse import link_speed, link_width, runtime_status, word
 from pytest_gpucoexist.probes.reader import link_name, read, read_text, reason
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def upstream(host: Host, path: str) -> Reading:
 def bridge(host: Host, address: str) -> Bridge:
     """Read one bridge: its driver and its link. Many have no link (root complexes, conventional PCI): None."""
     path = f"/sys/bus/pci/devices/{address}"
-    status = read_text(host, f"{path}/power/runtime_status").reading("runtime_status", word)
+    status = read_text(host, f"{path}/power/runtime_status").reading("runtime_status", runtime_status)
     links = link_readings(host, path, asleep=status.value in {"suspended", "suspending"})
     driver = link_name(host, "driver", f"{path}/driver", word)
     return Bridge(pci_address=address, driver=driver.value, link=link_of(links))

@@ -22,10 +22,14 @@ __all__ = [
     "numa_node",
     "number",
     "pci_class",
+    "runtime_status",
+    "uevent_class",
     "word",
 ]
 
-_HEX = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
+_ID = re.compile(r"(?:0x)?([0-9a-fA-F]{4})")
+_CLASS = re.compile(r"0x([0-9a-fA-F]{6})")
+_RUNTIME_STATES = {"active", "error", "resuming", "suspended", "suspending", "unsupported"}
 _DECIMAL = re.compile(r"-?[0-9]{1,20}")
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?) ?GT/s(?: PCIe)?")
 _CPULIST = re.compile(r"[0-9]{1,6}(?:-[0-9]{1,6})?(?:,[0-9]{1,6}(?:-[0-9]{1,6})?)*")
@@ -37,22 +41,29 @@ MAX_CPUS = 1 << 16
 
 
 def hex_id(text: str) -> str | Bad:
-    """Read a 16-bit PCI id: `0x10de`, also `10DE`."""
-    match = _HEX.fullmatch(text.strip())
-    if match is None or int(match[1], 16) > 0xFFFF:
+    """Read a 16-bit PCI id: `0x10de`, in uevent `10DE`. Fewer digits are a text that was cut off."""
+    match = _ID.fullmatch(text.strip())
+    if match is None:
         return Bad(f"not a PCI id: {excerpt(text)}")
     value = int(match[1], 16)
-    if value == 0xFFFF:
-        return Bad("0xffff: the function does not answer")
-    return f"0x{value:04x}"
+    return Bad("0xffff: the function does not answer") if value == 0xFFFF else f"0x{value:04x}"
 
 
 def pci_class(text: str) -> str | Bad:
-    """Read a 24-bit PCI class code: `0x030000`; uevent prints it without zeros in front (`30000`)."""
-    match = _HEX.fullmatch(text.strip())
-    if match is None or int(match[1], 16) > 0xFFFFFF:
-        return Bad(f"not a PCI class: {excerpt(text)}")
-    return f"0x{int(match[1], 16):06x}"
+    """Read a 24-bit PCI class code: `0x030000`."""
+    match = _CLASS.fullmatch(text.strip())
+    return Bad(f"not a PCI class: {excerpt(text)}") if match is None else f"0x{int(match[1], 16):06x}"
+
+
+def uevent_class(text: str) -> str | Bad:
+    """Read the class code as uevent prints it, without zeros in front: `30000`."""
+    return pci_class(f"0x{text.strip().zfill(6)}")
+
+
+def runtime_status(text: str) -> str | Bad:
+    """Read a runtime power state; the kernel knows six (drivers/base/power/sysfs.c)."""
+    text = text.strip()
+    return text if text in _RUNTIME_STATES else Bad(f"not a runtime power state: {excerpt(text)}")
 
 
 def number(text: str, *, low: int = 0, high: int = (1 << 64) - 1) -> int | Bad:
@@ -66,7 +77,7 @@ def number(text: str, *, low: int = 0, high: int = (1 << 64) - 1) -> int | Bad:
 
 
 def word(text: str) -> str | Bad:
-    """Read one word, such as a runtime state or a driver's name."""
+    """Read one word, such as a driver's name."""
     text = text.strip()
     return text if _WORD.fullmatch(text) else Bad(f"not a word: {excerpt(text)}")
 

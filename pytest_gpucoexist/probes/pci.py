@@ -15,7 +15,7 @@ from pytest_gpucoexist.model.machine import Accelerator, Bridge
 from pytest_gpucoexist.model.readings import Observation, Reading, status_of_errno
 from pytest_gpucoexist.probes import links
 from pytest_gpucoexist.probes.functions import PciFunction
-from pytest_gpucoexist.probes.parse import pci_class
+from pytest_gpucoexist.probes.parse import pci_class, uevent_class
 from pytest_gpucoexist.probes.pcifiles import Uevent, read_function
 from pytest_gpucoexist.probes.reader import first_ok, read, reason
 
@@ -122,7 +122,7 @@ def _class_of(host: Host, path: str, notes: list[str]) -> str | None:
     """Read the class code; where the file makes no sense, uevent may still tell it."""
     reading = read(host, "class_id", f"{path}/class", pci_class)
     if reading.status != "ok":
-        reading = first_ok([reading, Uevent(host, path).reading("class_id", "PCI_CLASS", pci_class)])
+        reading = first_ok([reading, Uevent(host, path).reading("class_id", "PCI_CLASS", uevent_class)])
     if reading.status != "ok":
         notes.append(f"{reading.source}: the kind of this device is unknown ({reading.detail})")
         return None

@@ -16,7 +16,17 @@ from pytest_gpucoexist.model.readings import Reading
 from pytest_gpucoexist.probes import links
 from pytest_gpucoexist.probes.attributes import hwmon_names
 from pytest_gpucoexist.probes.functions import PciFunction
-from pytest_gpucoexist.probes.parse import cpulist_of_mask, hex_id, local_cpulist, numa_node, number, pci_class, word
+from pytest_gpucoexist.probes.parse import (
+    cpulist_of_mask,
+    hex_id,
+    local_cpulist,
+    numa_node,
+    number,
+    pci_class,
+    runtime_status,
+    uevent_class,
+    word,
+)
 from pytest_gpucoexist.probes.reader import Bad, Text, excerpt, first_ok, link_name, read, read_text
 
 if TYPE_CHECKING:
@@ -73,11 +83,11 @@ def read_function(
 ) -> tuple[PciFunction, list[Reading]]:
     """Read one function. The runtime power state comes first: it decides what may be read at all."""
     event = uevent or Uevent(host, path)
-    power = read(host, "runtime_status", f"{path}/power/runtime_status", word)
+    power = read(host, "runtime_status", f"{path}/power/runtime_status", runtime_status)
     ids = [
         _read(host, event, "vendor_id", f"{path}/vendor", hex_id, "PCI_ID", _before_colon),
         _read(host, event, "device_id", f"{path}/device", hex_id, "PCI_ID", _after_colon),
-        _read(host, event, "class_id", f"{path}/class", pci_class, "PCI_CLASS", pci_class),
+        _read(host, event, "class_id", f"{path}/class", pci_class, "PCI_CLASS", uevent_class),
         _subsystem(host, event, path),
     ]
     driver = _driver(host, event, path)

@@ -13,41 +13,13 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.host.replay import ReplayHost
-from pytest_gpucoexist.host.tree import MemoryTree
+from tests.probes.sysfs import SysfsWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 __all__ = ["translate"]
-
-
-class SysfsWriter:
-    """Writes PCI functions the way the kernel shows them."""
-
-    def __init__(self) -> None:
-        self.tree = MemoryTree()
-        self.tree.add_dir("/sys/bus/pci/devices")
-        self.tree.add_dir("/sys/devices/system")
-
-    def function(
-        self, path: str, files: Mapping[str, str], *, driver: str | None = None, group: int | None = None
-    ) -> None:
-        """Add the function whose folder is `/sys/devices/<path>`, with its link in the bus folder."""
-        folder = f"/sys/devices/{path}"
-        self.tree.add_dir(folder)
-        for name, text in files.items():
-            self.tree.add_file(f"{folder}/{name}", f"{text}\n".encode())
-        up = "../" * (path.count("/") + 2)
-        if driver is not None:
-            self.tree.add_link(f"{folder}/driver", f"{up}bus/pci/drivers/{driver}")
-        if group is not None:
-            self.tree.add_link(f"{folder}/iommu_group", f"{up}kernel/iommu_groups/{group}")
-        self.tree.add_link(f"/sys/bus/pci/devices/{path.rpartition('/')[2]}", f"../../../devices/{path}")
-
-    def node(self, number: int, cpulist: str) -> None:
-        """Add a NUMA node."""
-        self.tree.add_file(f"/sys/devices/system/node/node{number}/cpulist", f"{cpulist}\n".encode())
 
 
 def translate(path: Path) -> ReplayHost:
