@@ -14,7 +14,8 @@ __all__ = ["__version__", "current_gpu", "current_gpus"]
 def __getattr__(name: str) -> object:
     """Import a public function when it is first used: loading the plugin must not load the model."""
     if name in {"current_gpu", "current_gpus"}:
-        from pytest_gpucoexist.session import current
+        # Not `from package import module`: pytester forgets modules, but not the attributes of their packages.
+        from pytest_gpucoexist.session.current import current_gpu, current_gpus
 
-        return getattr(current, name)
+        return current_gpu if name == "current_gpu" else current_gpus
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

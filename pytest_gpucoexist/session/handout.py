@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
-from pytest_gpucoexist.session import current
+from pytest_gpucoexist.session.current import running
 from pytest_gpucoexist.session.fixture_needs import FIXTURE_NEEDS
 from pytest_gpucoexist.session.leasing import Choice, choices_of, late
 from pytest_gpucoexist.session.state import GPU_SESSION
@@ -55,7 +55,7 @@ class GpuLeases:
 
 def leased(request: pytest.FixtureRequest, fixture: str, *, vendor: str | None = None) -> tuple[Gpu, ...]:
     """Return the devices that the running test holds, of one vendor if asked; acquire late when it holds none."""
-    holding = current.running()
+    holding = running()
     if holding is not None and holding.item is request.node:
         gpus = tuple(gpu for gpu in holding.gpus() if vendor in {None, gpu.vendor})
         if gpus:
@@ -80,7 +80,7 @@ def leased_pair(request: pytest.FixtureRequest) -> tuple[Gpu, Gpu]:
 @contextlib.contextmanager
 def chosen(request: pytest.FixtureRequest, fixture: str) -> Iterator[Gpu]:
     """Fix the choice of a device for the scope of a wider fixture: the one that the first test was given for it."""
-    holding = current.running()
+    holding = running()
     key = None if holding is None else holding.device_of(fixture)
     if holding is None or key is None:
         raise GpuCoexistError(

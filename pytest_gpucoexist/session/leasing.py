@@ -16,7 +16,7 @@ import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.leases.broker import Lease
-from pytest_gpucoexist.session import current
+from pytest_gpucoexist.session.current import pop, push, running
 from pytest_gpucoexist.session.fixture_needs import WIDER_SCOPES, is_ours, our_fixtures
 from pytest_gpucoexist.session.narrow import Demand, narrow, prefer_vendors
 from pytest_gpucoexist.session.state import GpuSession
@@ -163,13 +163,13 @@ def hold(
     lease = session.broker.acquire((*groups, *closing), owner=item.nodeid, preferred=preferred, closest_pair=closest)
     holding.add(lease)
     item.stash[HOLDING] = holding
-    current.push(holding)
+    push(holding)
     return holding
 
 
 def let_go(holding: Holding) -> None:
     """Release everything that a test held. What it was stays readable for reports."""
-    current.pop(holding)
+    pop(holding)
     while holding.leases:
         holding.session.broker.release(holding.leases.pop())
 
@@ -248,10 +248,10 @@ def late(
     decision = session.decide(combine([(mark, (), arguments)], closest_pair=closest_pair))
     if decision.outcome != "run":
         _give_up(session, decision)
-    holding = current.running()
+    holding = running()
     if holding is None or (item is not None and holding.item is not item):
         holding = Holding(session=session, item=item)
-        current.push(holding)
+        push(holding)
         if item is not None:
             item.stash[HOLDING] = holding
     try:
@@ -264,7 +264,7 @@ def late(
             session.broker.release(lease)
     finally:
         if not holding.leases:
-            current.pop(holding)
+            pop(holding)
 
 
 def _give_up(session: GpuSession, decision: Decision) -> NoReturn:
