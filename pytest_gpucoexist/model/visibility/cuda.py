@@ -63,7 +63,7 @@ def _odd_entries(value: str) -> str | None:
 def _by_name(value: str, counted: Counted, gpus: Sequence[Gpu]) -> Selection:
     prefix = value[:4]
     devices: list[str] = []
-    seen: set[int] = set()
+    seen: set[str] = set()
     entries: list[str] = []
     for entry in value.split(","):
         if entry in entries:
@@ -78,9 +78,9 @@ def _by_name(value: str, counted: Counted, gpus: Sequence[Gpu]) -> Selection:
             what = "names no NVIDIA GPU here" if not found else f"fits {len(found)} GPUs"
             remark = f"{entry} {what} and ends the list"
             break
-        if id(found[0]) in seen:
+        if found[0][0].key in seen:
             return Selection(remark=f"{entry} names a device a second time, and CUDA then shows none")
-        seen.add(id(found[0]))
+        seen.add(found[0][0].key)
         devices += [gpu.key for gpu in found[0]]
     if prefix == "MIG-" and len(devices) > 1:
         remark = remark or "one CUDA process sees one MIG instance: the first"

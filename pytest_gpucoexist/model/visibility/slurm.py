@@ -74,6 +74,9 @@ def translate_slurm(
     variables = frozenset(name for name in _MASKS if environ.get(name) == value)
     if not indices or not {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"} <= variables:
         return None
+    if environ.get("HIP_VISIBLE_DEVICES") and "GPU_DEVICE_ORDINAL" not in variables:
+        # Slurm sets neither HIP's variable nor CUDA's and ROCR's alone: these were written for a child (`write_masks`).
+        return None
     discrete = any(gpu.kind != "integrated" for row in rows.values() for gpu in row)
     table = {
         vendor: [gpu for gpu in row if not (discrete and gpu.kind == "integrated")] for vendor, row in rows.items()
