@@ -20,6 +20,7 @@ Versions 6.2 to 7.x differ in names, units and defaults. What a version does not
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,7 +61,8 @@ def answer(_request: Mapping[str, Any]) -> dict[str, Any]:
             "devices": [_device(smi, index, handles) for index in range(len(handles))],
         }
     finally:
-        smi.amdsmi_shut_down()
+        with contextlib.suppress(smi.AmdSmiException):
+            smi.amdsmi_shut_down()
 
 
 def _device(smi: Any, index: int, handles: list[Any]) -> dict[str, Any]:

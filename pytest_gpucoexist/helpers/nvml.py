@@ -21,6 +21,7 @@ are not touched by it. Of the fields that are not plain numbers or texts:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -65,7 +66,8 @@ def answer(_request: Mapping[str, Any]) -> dict[str, Any]:
             "devices": list(_devices(nvml, count)),
         }
     finally:
-        nvml.nvmlShutdown()
+        with contextlib.suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
 
 
 def _initialise(nvml: Any) -> None:
@@ -92,6 +94,8 @@ def _initialise(nvml: Any) -> None:
 
 def _cell(nvml: Any, read: Callable[..., Any], *arguments: Any) -> Cell:
     def explain(error: Exception) -> NotKnown:
+        if isinstance(error, AttributeError) and "nvml" in str(error):
+            return NotKnown("unsupported", f"this version of nvidia-ml-py has no such function: {error}")
         if not isinstance(error, nvml.NVMLError):
             return NotKnown("broken", f"{type(error).__name__}: {error}")
         statuses = {

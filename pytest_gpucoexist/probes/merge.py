@@ -152,10 +152,13 @@ def _inherit(devices: dict[str, _Device]) -> None:
         whole = devices.get(device.address or "")
         if device.partition is None or whole is None:
             continue
+        # What a partition tells of itself (a MIG instance: its name, its peers) is not its GPU's.
+        told = {reading.field for _, reading in device.observed if reading.status == "ok"}
         device.observed += [
             (rank, replace(reading, detail=reading.detail or f"of the whole function {whole.address}"))
             for rank, reading in whole.observed
-            if reading.field not in _OWN or (reading.field == "drm" and device.partition == "0")
+            if reading.field not in told
+            and (reading.field not in _OWN or (reading.field == "drm" and device.partition == "0"))
         ]
     for device in list(devices.values()):
         if device.partition is not None and device.probe == "kfd":

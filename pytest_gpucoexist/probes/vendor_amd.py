@@ -8,7 +8,7 @@ from pytest_gpucoexist.model.identity import normal_pci_address
 from pytest_gpucoexist.model.machine import Runtime
 from pytest_gpucoexist.model.readings import Observation
 from pytest_gpucoexist.probes.cells import Answer, devices_of, processes_of, reading_of, value_of
-from pytest_gpucoexist.probes.pci import BUS
+from pytest_gpucoexist.probes.pci import BUS, is_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,7 +55,9 @@ def _observation(host: Host, device: Mapping[str, Any]) -> Observation:
         reading_of("processes", device, "processes", _SOURCE, lambda found: processes_of(host, _SOURCE, found)),
     )
     address, partition = _address(host, device)
-    return Observation(probe=_SOURCE, pci_address=address, partition=partition, readings=readings)
+    return Observation(
+        probe=_SOURCE, pci_address=address, partition=partition, readings=readings, creates=partition is not None
+    )
 
 
 def _asic(device: Mapping[str, Any]) -> list[Reading]:
@@ -84,11 +86,21 @@ def _p2p(links: list[Mapping[str, Any]]) -> bool | None:
 
 
 def _address(host: Host, device: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return address and partition. amdsmi writes a partition's number in place of the function: CPX is 0 to 7."""
+    """Return address and partition, which is None for a whole GPU.
+
+    In CPX, DPX, TPX and QPX mode AMD SMI lists each partition, and may write its number in place of the function.
+    """
     address = normal_pci_address(str(value_of(device, "bdf")))
-    number = (value_of(device, "kfd") or {}).get("partition_id")
-    if address is None or not number:
+    kfd = value_of(device, "kfd")
+    number = (kfd.get("partition_id") if isinstance(kfd, dict) else None) or 0
+    if address is None or (number == 0 and value_of(device, "compute_partition") in {None, "SPX"}):
         return address, None
-    if not host.exists(f"{BUS}/{address}"):
-        address = f"{address[:-1]}0"
-    return address, str(number)
+    return (address if _is_gpu_function(host, address) else f"{address[:-1]}0"), str(number)
+
+
+def _is_gpu_function(host: Host, address: str) -> bool:
+    """Whether PCI has a GPU there; function 1 of many boards is the sound of their display outputs."""
+    try:
+        return is_gpu(host.read_text(f"{BUS}/{address}/class"), "0x1002")
+    except OSError:
+        return False

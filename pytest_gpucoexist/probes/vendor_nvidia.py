@@ -32,9 +32,9 @@ def read_reply(host: Host, data: object) -> Answer:
     devices = devices_of(data)
     assert isinstance(data, dict)  # devices_of has checked it
     answer = Answer(runtimes=list(_runtimes(data)))
-    shadow = (data.get("client") or {}).get("shadowed_by")
-    if shadow:
-        answer.conflicts.append(_shadowed(data["client"], shadow))
+    client = data.get("client")
+    if isinstance(client, dict) and client.get("shadowed_by"):
+        answer.conflicts.append(_shadowed(client, str(client["shadowed_by"])))
     for device in devices:
         fault = fault_of(device)
         if fault is not None:
@@ -148,7 +148,8 @@ def _instances(
     host: Host, data: Mapping[str, Any], device: Mapping[str, Any], whole: Observation
 ) -> Iterator[Observation]:
     """Observe each MIG instance: a device of its own, with the address of its GPU."""
-    for instance in value_of(device, "mig_devices") or ():
+    instances = value_of(device, "mig_devices")
+    for instance in instances if isinstance(instances, list) else ():
         gi, ci, uuid = (value_of(instance, name) for name in ("gi", "ci", "uuid"))
         if gi is None or ci is None or uuid is None:
             continue

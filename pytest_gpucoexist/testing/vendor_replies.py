@@ -116,7 +116,7 @@ def nvml_reply(
     cuda_driver_version: int = 12080,
     p2p: Collection[tuple[int, int]] = (),
 ) -> dict[str, Any]:
-    """Build the reply of helper `nvml`. `p2p` names the pairs of indices, lower first, whose peers reach each other."""
+    """Build the reply of helper `nvml`. `p2p` names the pairs of indices, lower first, that reach each other."""
     alive = [index for index, gpu in enumerate(gpus) if gpu.fault is None]
     return {
         "client": {"distribution": "nvidia-ml-py", "version": "13.615.71", "path": None, "shadowed_by": None},
@@ -227,7 +227,7 @@ def amdsmi_reply(
     link: Literal["pcie", "xgmi"] = "pcie",
     hops: int = 2,
 ) -> dict[str, Any]:
-    """Build the reply of helper `amdsmi`. `p2p` names the pairs of indices, lower first, whose peers reach each other."""
+    """Build the reply of helper `amdsmi`. `p2p` names the pairs of indices, lower first, that reach each other."""
     return {
         "client": {"distribution": "amdsmi", "version": "7.0.2", "path": None},
         "library_version": {"value": library_version},

@@ -31,7 +31,10 @@ _SCALARS: dict[Any, str] = {
     ctypes.c_uint64: "uint64_t",
 }
 
-STUB = '__attribute__((weak)) EXPORT int {name}(void) {{ int status = enter("amd", LIBRARY, "{name}"); return status ? status : 2; }}'
+STUB = (
+    "__attribute__((weak)) EXPORT int {name}(void) "
+    '{{ int status = enter("amd", LIBRARY, "{name}"); return status ? status : 2; }}'
+)
 
 
 def stubs(wrapper: str) -> str:

@@ -62,6 +62,17 @@ def amdsmi_library(cache: Path, package: Path | None = None) -> Path:
     return _once(folder, make)
 
 
+def incomplete_amdsmi_library(cache: Path) -> Path:
+    """Return a folder with a `lib/libamd_smi.so` of another release: it lacks what the wrapper binds first."""
+    folder = cache / f"amdsmi-incomplete-{_hash()}"
+
+    def make(into: Path) -> None:
+        (into / "lib").mkdir()
+        _gcc(into / "lib" / "libamd_smi.so")
+
+    return _once(folder, make)
+
+
 def _package(name: str, requirement: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:

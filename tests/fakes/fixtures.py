@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def fake_drivers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """The variables that make clients load the fake libraries; built once, kept in pytest's cache folder."""
+def fake_drivers_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where libraries that were built stay from one run to the next."""
     cache = pytestconfig.cache  # None under `-p no:cacheprovider`
-    folder = tmp_path_factory.mktemp("fake_drivers") if cache is None else Path(cache.mkdir("fake_drivers"))
+    return tmp_path_factory.mktemp("fake_drivers") if cache is None else Path(cache.mkdir("fake_drivers"))
+
+
+@pytest.fixture(scope="session")
+def fake_drivers(fake_drivers_cache: Path) -> Mapping[str, str]:
+    """The variables that make clients load the fake libraries."""
     try:
-        nvml, amdsmi = nvml_library(folder), amdsmi_library(folder)
+        nvml, amdsmi = nvml_library(fake_drivers_cache), amdsmi_library(fake_drivers_cache)
     except CannotBuild as reason:
         pytest.skip(f"fake drivers: {reason}")
     return {"LD_LIBRARY_PATH": str(nvml), "ROCM_PATH": str(amdsmi), "ROCM_HOME": str(amdsmi)}

@@ -244,6 +244,8 @@ API amdsmi_get_gpu_memory_usage(struct handle *device, uint32_t kind, uint64_t *
 
 API amdsmi_get_gpu_vram_usage(struct handle *device, amdsmi_vram_usage_t *out) { /* in MiB */
     ENTER(device, out);
+    if (!field(device, "vram_total"))
+        return AMDSMI_STATUS_NOT_SUPPORTED;
     memset(out, 0, sizeof *out);
     out->vram_total = (uint32_t)(field_number(device, "vram_total", 0) >> 20);
     out->vram_used = (uint32_t)(field_number(device, "vram_used", 0) >> 20);
