@@ -88,7 +88,7 @@ def parse_lines(key: str, lines: list[str]) -> dict[str, list[MarkText]]:
             example = "multi_gpu: gpu(count=2)" if key == "gpu_marks" else "docs/gpu/*.md: cuda"
             raise pytest.UsageError(f"{key}: {line!r} is not NAME: MARK; write for example {example}")
         try:
-            found.setdefault(left.strip(), []).extend(parse_mark_text(right))
+            found.setdefault(left.strip(), []).extend(parse_mark_text(right.strip()))
         except RequirementError as error:
             raise pytest.UsageError(f"{key}: {line!r}: {error}") from None
     return found
