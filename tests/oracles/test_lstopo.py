@@ -25,20 +25,17 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def lstopo() -> str:
-    return program("lstopo-no-graphics", "hwloc")
-
-
-def functions(lstopo: str, tree: Tree) -> dict[str, Seen]:
-    text = command(lstopo, "--input", str(tree.root), "--whole-io", "--of", "xml", "-")
-    seen: dict[str, Seen] = {}
+def seen(tree: Tree) -> dict[str, Seen]:
+    """Every PCI function of the tree as hwloc shows it."""
+    text = command(program("lstopo-no-graphics", "hwloc"), "--input", str(tree.root), "--whole-io", "--of", "xml", "-")
+    found: dict[str, Seen] = {}
 
     def walk(item: ET.Element, above: tuple[str, ...], nodes: frozenset[int]) -> None:
         if item.get("nodeset"):
             nodes = bits(item.get("nodeset", ""))
         address = item.get("pci_busid")
         if address is not None and item.get("type") == "PCIDev":
-            seen[address] = Seen(
+            found[address] = Seen(
                 ids=item.get("pci_type", ""),
                 upstream=above,
                 nodes=nodes,
@@ -52,7 +49,7 @@ def functions(lstopo: str, tree: Tree) -> dict[str, Seen]:
 
     for item in ET.fromstring(text).findall("object"):
         walk(item, (), frozenset())
-    return seen
+    return found
 
 
 def bits(mask: str) -> frozenset[int]:
@@ -63,8 +60,7 @@ def bits(mask: str) -> frozenset[int]:
     return frozenset(index for index in range(number.bit_length()) if number >> index & 1)
 
 
-def test_the_same_gpus(lstopo: str, tree: Tree) -> None:
-    seen = functions(lstopo, tree)
+def test_the_same_gpus(seen: dict[str, Seen], tree: Tree) -> None:
     ours = {gpu.pci_address: gpu for gpu in tree.machine.gpus if gpu.partition is None}
     display = {address for address, item in seen.items() if item.ids[:4] in {"0300", "0302", "0380"}}
     assert display <= set(ours)
@@ -76,15 +72,13 @@ def test_the_same_gpus(lstopo: str, tree: Tree) -> None:
         assert item.ids[5:].startswith(f"[{gpu.vendor_id[2:]}:{gpu.device_id[2:]}]")
 
 
-def test_the_same_bridges_above(lstopo: str, tree: Tree) -> None:
-    seen = functions(lstopo, tree)
+def test_the_same_bridges_above(seen: dict[str, Seen], tree: Tree) -> None:
     for gpu in tree.machine.gpus:
         if gpu.upstream is not None and tree.has_config(*gpu.upstream):
             assert seen[gpu.pci_address or ""].upstream == gpu.upstream
 
 
-def test_the_same_numa_node(lstopo: str, tree: Tree) -> None:
-    seen = functions(lstopo, tree)
+def test_the_same_numa_node(seen: dict[str, Seen], tree: Tree) -> None:
     every = frozenset(node.id for node in tree.machine.numa_nodes)
     for gpu in tree.machine.gpus:
         nodes = seen[gpu.pci_address or ""].nodes
@@ -95,8 +89,7 @@ def test_the_same_numa_node(lstopo: str, tree: Tree) -> None:
             assert nodes == every
 
 
-def test_the_same_card_and_render_node(lstopo: str, tree: Tree) -> None:
-    seen = functions(lstopo, tree)
+def test_the_same_card_and_render_node(seen: dict[str, Seen], tree: Tree) -> None:
     for gpu in tree.machine.gpus:
         ours = set() if gpu.drm is None else {gpu.drm.card or "", gpu.drm.render or ""} - {""}
         # Of a folder without its files hwloc makes nothing; its name is enough for us.
@@ -105,8 +98,7 @@ def test_the_same_card_and_render_node(lstopo: str, tree: Tree) -> None:
         assert ours == theirs
 
 
-def test_the_same_link(lstopo: str, tree: Tree) -> None:
-    seen = functions(lstopo, tree)
+def test_the_same_link(seen: dict[str, Seen], tree: Tree) -> None:
     for gpu in tree.machine.gpus:
         speed, width = gpu.link.current_speed_gtps, gpu.link.current_width
         told = seen[gpu.pci_address or ""].link_gbps
