@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.errors import RecordingError
 from pytest_gpucoexist.host.base import Node
+from pytest_gpucoexist.host.tree import MemoryTree
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.host.tree import EntryKind, Tree
 
-__all__ = ["Mount", "MountedTree", "find_mounts"]
+__all__ = ["Mount", "MountedTree", "find_mounts", "mounted"]
 
 _DEPTH = 4
 _CARD = re.compile(r"card\d+")
@@ -36,6 +37,13 @@ class Mount:
 
     at: str
     source: str
+
+
+def mounted(tree: Tree, mounts: tuple[Mount, ...]) -> Tree:
+    """Return the tree as the machine had it."""
+    if isinstance(tree, MemoryTree) and len(mounts) == 1 and mounts[0].at == "":
+        return tree.below(mounts[0].source)  # the usual case, without a detour at every read
+    return MountedTree(tree, mounts)
 
 
 def find_mounts(tree: Tree, where: str) -> tuple[Mount, ...]:

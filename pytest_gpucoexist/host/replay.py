@@ -13,7 +13,7 @@ from pytest_gpucoexist.host.access import may_open_node
 from pytest_gpucoexist.host.archive import MAX_FILE_BYTES, load_archive
 from pytest_gpucoexist.host.base import Completed, HelperReply, Identity, Node
 from pytest_gpucoexist.host.common import as_text, os_error
-from pytest_gpucoexist.host.layout import MountedTree, find_mounts
+from pytest_gpucoexist.host.layout import find_mounts, mounted
 from pytest_gpucoexist.host.manifest import MANIFEST_PATH, Manifest, read_manifest
 from pytest_gpucoexist.host.nodes import overlay_of
 from pytest_gpucoexist.host.tree import FolderTree, LayeredTree, Tree
@@ -21,7 +21,7 @@ from pytest_gpucoexist.host.tree import FolderTree, LayeredTree, Tree
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["ReplayHost", "open_recording"]
+__all__ = ["ReplayHost", "area_of", "normal_path", "open_recording"]
 
 _MAX_LINKS = 40  # as the kernel's MAXSYMLINKS
 _SUFFIX = re.compile(r"\.(?:tar(?:\.(?:gz|xz|bz2))?|tgz|txz|tbz2?)$")
@@ -37,7 +37,7 @@ def open_recording(path: str) -> ReplayHost:
     try:
         raw: Tree = FolderTree(path) if os.path.isdir(path) else load_archive(path)
         time = os.stat(path).st_mtime
-        tree: Tree = MountedTree(raw, find_mounts(raw, path))
+        tree: Tree = mounted(raw, find_mounts(raw, path))
         manifest = Manifest()
         if tree.kind(MANIFEST_PATH) == "file":
             manifest = read_manifest(tree.read(MANIFEST_PATH, MAX_FILE_BYTES), path)
@@ -142,7 +142,7 @@ class ReplayHost:
 
     def may_open(self, path: str, *, write: bool) -> None:
         """Check that the recorded process may open the path. Raises OSError; ENODATA where nothing says."""
-        recorded = self._manifest.may_open.get(_normal(path), {}).get("write" if write else "read")
+        recorded = self._manifest.may_open.get(normal_path(path), {}).get("write" if write else "read")
         if recorded is not None:
             if recorded:
                 raise os_error(recorded, path)
@@ -159,7 +159,7 @@ class ReplayHost:
 
     def covers(self, path: str) -> bool:
         """Whether the recording has something of the area that the path belongs to."""
-        area = _area(_normal(path))
+        area = area_of(path)
         if self._manifest.covers is not None:
             return any(area == known or area.startswith(f"{known}/") for known in self._manifest.covers)
         return self.exists(area)
@@ -198,7 +198,7 @@ class ReplayHost:
         """Resolve a path whose content is wanted, or raise what reading it raised while recording."""
         errors = self._manifest.errors
         if errors:
-            code = errors.get(_normal(path))
+            code = errors.get(normal_path(path))
             if code is None:
                 real = self._resolve(path)
                 code = errors.get(real)
@@ -243,21 +243,22 @@ class ReplayHost:
     def _missing(self, asked: str, step: str) -> OSError:
         """Build the error for an entry that is not there: the one met while recording, else ENOENT."""
         errors = self._manifest.errors
-        return os_error(errors.get(_normal(asked)) or errors.get(step) or errno.ENOENT, asked)
+        return os_error(errors.get(normal_path(asked)) or errors.get(step) or errno.ENOENT, asked)
 
 
-def _normal(path: str) -> str:
+def normal_path(path: str) -> str:
+    """Return a path without doubled or trailing slashes; the root is the empty string."""
     return path.rstrip("/") if "//" not in path else re.sub("/+", "/", path).rstrip("/")
 
 
 def _split(path: str) -> tuple[str, str]:
-    folder, _, name = _normal(path).rpartition("/")
+    folder, _, name = normal_path(path).rpartition("/")
     return folder, name
 
 
-def _area(path: str) -> str:
+def area_of(path: str) -> str:
     """Return what is recorded as one part: `/dev`, `/proc/modules`, `/sys/module`, `/sys/class/kfd`."""
-    parts = path.split("/")
+    parts = normal_path(path).split("/")
     depth = 1
     if parts[1:2] == ["proc"]:
         depth = 2

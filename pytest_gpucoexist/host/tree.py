@@ -96,6 +96,19 @@ class MemoryTree:
         }
         return twin
 
+    def below(self, folder: str) -> MemoryTree:
+        """Return what is below a folder, as a tree of its own; contents are shared."""
+        if not folder:
+            return self
+        tree = MemoryTree()
+        cut = len(folder)
+        tree._entries = {
+            path[cut:]: entry
+            for path, entry in self._entries.items()
+            if path == folder or path.startswith(f"{folder}/")
+        }
+        return tree
+
     def walk(self) -> Iterator[tuple[str, EntryKind]]:
         """Yield every entry below the root with its kind, folders before what is in them."""
         pending = [""]

@@ -1,0 +1,312 @@
+"""Take every personal detail out of a record: serials, UUIDs, names of hosts and users, addresses, command lines.
+
+A value is replaced wherever it stands (contents, paths, links, replies of helpers, the environment), and everywhere by
+the same, so that what belonged together still does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpucoexist.errors import RecordingError
+from pytest_gpucoexist.host.personal import MAC, PRIVATE_IPV4, UNIQUE_ID_LINE, UUID, VISIBLE_UUID, Details, People
+from pytest_gpucoexist.host.scramble import Scrambler
+from pytest_gpucoexist.host.tree import MemoryTree
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.host.base import HelperReply, Identity
+    from pytest_gpucoexist.host.manifest import Manifest, ProgramRun
+
+__all__ = ["Anonymiser", "anonymised"]
+
+_ALL = 2**31
+_SHORT = 6
+"""A serial shorter than this is replaced in its own file only: elsewhere the same digits are something else."""
+_SMALL_NUMBER = 2**32
+"""A unique id below this has too few digits to be told from other numbers; it is replaced in its own files only."""
+_HOST_AFTER = r"(?!\w)"
+_WORD_BEFORE, _WORD_AFTER = r"(?<![\w.-])", r"(?![\w-])"
+_VISIBLE_PREFIX = re.compile(r"(?:MIG-)?GPU-|MIG-", re.IGNORECASE)
+_MASK_TOKEN = re.compile(r"((?:MIG-)?GPU-|MIG-)([0-9a-f][0-9a-f-]*)", re.IGNORECASE)
+_UNIQUE_ID_FILE = re.compile(r"^((?:0x)?)([0-9a-fA-F]{1,16})(?=\s*\Z)")
+_COMMAND_FILES = re.compile(r"/proc/(?:\d+|self)(?:/task/\d+)?/(cmdline|comm|environ)")
+_BLANKED_FILES = frozenset({"edid", "vpd"})
+_KERNEL_AREAS = re.compile(r"/(?:sys|proc|dev)(?:/|$)")
+# Parameters of the kernel's command line that say something about GPUs and memory; others can name disks and hosts.
+_KERNEL_PARAMETER = re.compile(
+    r"(?:\w*iommu\w*|nvidia\S*|nouveau\S*|amdgpu\S*|radeon\S*|i915\S*|xe\.\S*|modprobe\.blacklist|module_blacklist|pci\w*"
+    r"|hugepages\w*|default_hugepagesz|numa\w*|mitigations|quiet|splash|ro|rw)(?:=\S*)?"
+)
+
+
+def anonymised(
+    tree: MemoryTree, manifest: Manifest, people: People | None = None, key: bytes | None = None
+) -> tuple[MemoryTree, Manifest]:
+    """Return both without personal details. Raises RecordingError should a known one survive."""
+    details = Details()
+    details.know(people or People())
+    _collect(tree, manifest, details)
+    anonymiser = Anonymiser(details, key or os.urandom(16))
+    clean = _tree(tree, anonymiser)
+    manifest = _manifest(manifest, anonymiser)
+    _check(clean, manifest, details)
+    return clean, manifest
+
+
+class Anonymiser:
+    """Replaces the details that were found, and whatever has the form of a personal value."""
+
+    def __init__(self, details: Details, key: bytes) -> None:
+        self._scrambler = Scrambler(key)
+        self._details = details
+        self._unique: dict[str, str] = {}
+        for number in details.unique_ids:
+            if number >= _SMALL_NUMBER:
+                fake = self._scrambler.number(number)
+                self._unique[f"{number:016x}"] = self._unique[f"{number:x}"] = f"{fake:016x}"
+                self._unique[str(number)] = str(fake)
+        serials = {serial for serial in details.serials if len(serial) >= _SHORT}
+        values = _alternatives({*serials, *self._unique}, before=r"(?<![0-9A-Za-z])(?:0x0*)?", after=r"(?![0-9A-Za-z])")
+        # One pass, so that nothing is replaced twice: the first form that fits at a place wins.
+        self._strict = re.compile(
+            f"(?P<value>{values})|(?P<visible>{VISIBLE_UUID})|(?P<scrambled>{UUID}|{MAC})"
+            f"|(?P<address>{PRIVATE_IPV4}|{_alternatives(details.addresses, before=_WORD_BEFORE, after=_WORD_AFTER)})",
+            re.IGNORECASE,
+        )
+        self._names = re.compile(
+            f"(?P<home>{_alternatives(details.homes, before=_WORD_BEFORE, after=_WORD_AFTER)})"
+            f"|(?P<host>{_alternatives(details.hosts, before=_WORD_BEFORE, after=_HOST_AFTER)})"
+            f"|(?P<user>{_alternatives(details.users, before=_WORD_BEFORE, after=_WORD_AFTER)})",
+            re.IGNORECASE,
+        )
+
+    def text(self, text: str) -> str:
+        """Replace in free text."""
+        return self._names.sub(self._name, self.strict(text))
+
+    def strict(self, text: str) -> str:
+        """Replace what cannot be mistaken: UUIDs, serials, MAC and IP addresses. For names of the kernel's files."""
+        return self._strict.sub(self._replacement, text)
+
+    def mask(self, value: str) -> str:
+        """Replace in a list of devices, where the beginning of a UUID may be very short."""
+        return ",".join(
+            f"{match[1]}{self._scrambler.text(match[2], hexadecimal=True)}"
+            if (match := _MASK_TOKEN.fullmatch(token))
+            else self.text(token)
+            for token in value.split(",")
+        )
+
+    def path(self, path: str) -> str:
+        """Replace in a path; in the kernel's own folders a user's name may be a word of the kernel."""
+        return self.strict(path) if _KERNEL_AREAS.match(path) else self.text(path)
+
+    def content(self, path: str, content: bytes) -> bytes:
+        """Replace in a file."""
+        name = path.rpartition("/")[2]
+        if name in _BLANKED_FILES:
+            return bytes(len(content))
+        if name == "config":
+            return _without_serial_capability(content)
+        text = content.decode("utf-8", "surrogateescape")
+        command = _COMMAND_FILES.fullmatch(path)
+        if name == "unique_id":
+            return _UNIQUE_ID_FILE.sub(self._unique_file, text).encode("utf-8", "surrogateescape")
+        if command is not None:
+            text = self.process(text) if command[1] == "comm" else self._command(text)
+        elif path == "/proc/cmdline":
+            words = [word if _KERNEL_PARAMETER.fullmatch(word) else word.partition("=")[0] for word in text.split()]
+            text = self.text(" ".join(words)) + "\n"
+        elif text.strip() in self._details.serials:
+            text = text.replace(text.strip(), self._scrambler.text(text.strip()))
+        elif name == "properties":
+            text = self.text(UNIQUE_ID_LINE.sub(self._unique_line, text))
+        else:
+            text = self.text(text)
+        return text.encode("utf-8", "surrogateescape")
+
+    def process(self, name: str) -> str:
+        """Replace the name of a program that a person ran; white space at the end stays."""
+        bare = name.rstrip("\0\n")
+        return f"process-{self._scrambler.tag(bare)}{name[len(bare) :]}" if bare else name
+
+    def json(self, data: Any, key: str = "") -> Any:
+        """Replace in what a helper sent; keys of objects stay."""
+        if isinstance(data, dict):
+            return {name: self.json(value, key if name == "value" else name) for name, value in data.items()}
+        if isinstance(data, list):
+            return [self._process_entry(item) if key == "processes" else self.json(item, key) for item in data]
+        if isinstance(data, str):
+            if data in self._details.serials:
+                return self._scrambler.text(data)
+            return self._command(data) if key in {"cmdline", "command", "command_line"} else self.text(data)
+        if isinstance(data, int) and not isinstance(data, bool) and data in self._details.unique_ids:
+            return self._scrambler.number(data)
+        return data
+
+    def _process_entry(self, item: Any) -> Any:
+        clean = self.json(item)
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            clean["name"] = self.process(item["name"])
+        return clean
+
+    def _unique_file(self, match: re.Match[str]) -> str:
+        number = int(match[2], 16)
+        return f"{match[1]}{self._scrambler.number(number):0{len(match[2])}x}" if number else match[0]
+
+    def _unique_line(self, match: re.Match[str]) -> str:
+        return f"{match[1]}{self._scrambler.number(int(match[2]))}"
+
+    def _command(self, text: str) -> str:
+        return f"command-{self._scrambler.tag(text)}\0" if text else text
+
+    def _replacement(self, match: re.Match[str]) -> str:
+        if match.lastgroup == "value":
+            return self._value(match[0])
+        if match.lastgroup == "visible":
+            prefix, digits = _VISIBLE_PREFIX.match(match[0]), _VISIBLE_PREFIX.sub("", match[0])
+            assert prefix is not None
+            return prefix[0] + self._scrambler.text(digits, hexadecimal=True)
+        if match.lastgroup == "scrambled":
+            return self._scrambler.text(match[0], hexadecimal=True)
+        return self._address(match[0])
+
+    def _name(self, match: re.Match[str]) -> str:
+        value = match[0].lower()
+        if match.lastgroup == "home":
+            return f"/home/user-{self._scrambler.tag(value.rpartition('/')[2])}"
+        if match.lastgroup == "host":
+            return f"host-{self._scrambler.tag(value.partition('.')[0])}"
+        return f"user-{self._scrambler.tag(value)}"
+
+    def _value(self, value: str) -> str:
+        digits = re.sub(r"^0[xX]0*", "", value).lower()
+        known = self._unique.get(value.lower()) or self._unique.get(digits)
+        if known is None:
+            return self._scrambler.text(value)
+        known = known.upper() if value.isupper() else known
+        return f"{value[:2]}{known}" if value[:2] in {"0x", "0X"} else known
+
+    def _address(self, value: str) -> str:
+        tag = int(self._scrambler.tag(value.lower()), 16)
+        if ":" in value:
+            return f"2001:db8::{tag >> 16:x}:{tag & 0xFFFF:x}"  # RFC 3849
+        return f"198.{18 + (tag >> 16) % 2}.{tag >> 8 & 255}.{tag & 255}"  # RFC 2544: addresses of test networks
+
+
+def _alternatives(values: set[str], *, before: str, after: str) -> str:
+    """Return a pattern of any of the values, longest first; of no value, one that never matches."""
+    if not values:
+        return r"(?!)"
+    body = "|".join(re.escape(value) for value in sorted(values, key=lambda value: (-len(value), value)))
+    return f"{before}(?:{body}){after}"
+
+
+def _without_serial_capability(config: bytes) -> bytes:
+    """Zero the Device Serial Number (PCI Express Base, 7.9.3: extended capability 3) in a configuration space."""
+    data = bytearray(config)
+    offset, seen = 0x100, set[int]()
+    while 0x100 <= offset <= len(data) - 12 and offset not in seen:
+        seen.add(offset)
+        header = int.from_bytes(data[offset : offset + 4], "little")
+        if header & 0xFFFF == 3:
+            data[offset + 4 : offset + 12] = bytes(8)
+        offset = header >> 20
+    return bytes(data)
+
+
+def _collect(tree: MemoryTree, manifest: Manifest, details: Details) -> None:
+    for path, kind in tree.walk():
+        details.text(path)
+        if kind == "file":
+            details.file(path, tree.read(path, _ALL).decode("utf-8", "surrogateescape"))
+        elif kind == "link":
+            details.text(tree.target(path))
+    for value in (*manifest.environ.values(), *manifest.python_path):
+        details.text(value)
+    for reply in manifest.helpers.values():
+        details.reply(reply.data)
+        details.text(reply.detail or "")
+    for run in manifest.programs:
+        details.text(f"{run.stdout}\n{run.stderr}")
+
+
+def _tree(tree: MemoryTree, anonymiser: Anonymiser) -> MemoryTree:
+    clean = MemoryTree()
+    for path, kind in tree.walk():
+        new = anonymiser.path(path)
+        if kind == "dir":
+            clean.add_dir(new)
+        elif kind == "link":
+            clean.add_link(new, anonymiser.path(tree.target(path)))
+        elif kind == "file":
+            clean.add_file(new, anonymiser.content(path, tree.read(path, _ALL)))
+        else:
+            clean.add_node(new, tree.node(path))
+    return clean
+
+
+def _manifest(manifest: Manifest, anonymiser: Anonymiser) -> Manifest:
+    path, text = anonymiser.path, anonymiser.text
+    identity = manifest.identity
+    return replace(
+        manifest,
+        name=None if manifest.name is None else text(manifest.name),
+        environ={
+            name: anonymiser.mask(value) if name.endswith("_VISIBLE_DEVICES") else text(value)
+            for name, value in manifest.environ.items()
+        },
+        python_path=tuple(map(path, manifest.python_path)),
+        identity=None if identity is None else _identity(identity, anonymiser),
+        nodes={path(each): node for each, node in manifest.nodes.items()},
+        errors={path(each): code for each, code in manifest.errors.items()},
+        may_open={path(each): codes for each, codes in manifest.may_open.items()},
+        listings={
+            path(each): tuple(path(f"{each}/{name}").rpartition("/")[2] for name in names)
+            for each, names in manifest.listings.items()
+        },
+        links={path(each): path(target) for each, target in manifest.links.items()},
+        helpers={name: _reply(reply, anonymiser) for name, reply in manifest.helpers.items()},
+        programs=tuple(_program(run, anonymiser) for run in manifest.programs),
+    )
+
+
+def _identity(identity: Identity, anonymiser: Anonymiser) -> Identity:
+    return replace(identity, group_names={anonymiser.text(name): gid for name, gid in identity.group_names.items()})
+
+
+def _reply(reply: HelperReply, anonymiser: Anonymiser) -> HelperReply:
+    detail = None if reply.detail is None else anonymiser.text(reply.detail)
+    return replace(reply, data=anonymiser.json(reply.data), detail=detail)
+
+
+def _program(run: ProgramRun, anonymiser: Anonymiser) -> ProgramRun:
+    return replace(
+        run,
+        argv=tuple(map(anonymiser.path, run.argv)),
+        stdout=anonymiser.text(run.stdout),
+        stderr=anonymiser.text(run.stderr),
+    )
+
+
+def _check(tree: MemoryTree, manifest: Manifest, details: Details) -> None:
+    """Look once more for what was found: a replacement that missed a place must not leave this machine."""
+    forbidden = [value.lower() for value in {*details.serials, *details.homes} if len(value) > _SHORT]
+    forbidden += [f"{number:016x}" for number in details.unique_ids]
+    texts = [manifest.to_text().lower()]
+    for path, kind in tree.walk():
+        texts.append(path.lower())
+        if kind == "file":
+            texts.append(tree.read(path, _ALL).decode("utf-8", "replace").lower())
+        elif kind == "link":
+            texts.append(tree.target(path).lower())
+    everything = "\n".join(texts)
+    for value in forbidden:
+        if value in everything:
+            raise RecordingError(
+                f"not written: a personal value of {len(value)} characters could not be removed everywhere;"
+                " please report this as a bug"
+            )
