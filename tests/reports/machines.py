@@ -168,7 +168,7 @@ def workstation() -> Machine:
             Mask(
                 variable="ROCR_VISIBLE_DEVICES",
                 value="2",
-                runtime="rocm",
+                runtime="rocr",
                 devices=("0000:c1:00.0",),
                 translated_from="Slurm's node-wide index 2",
             ),

@@ -27,7 +27,7 @@ def gpu_record(nodeid: str, *ids: str, outcome: str = "passed", **changes: objec
     return record(nodeid, outcome, **(values | changes))
 
 
-def unmet(nodeid: str, gpu_outcome: str = "missing", reason: str = NO_AMD, **changes: object) -> TestRecord:
+def unmet(nodeid: str, gpu_outcome: str = "missing", reason: str | None = NO_AMD, **changes: object) -> TestRecord:
     values: dict[str, object] = {"requirement": "1 AMD GPU with ROCm", "gpu_outcome": gpu_outcome, "reason": reason}
     return record(nodeid, "skipped", **(values | changes))
 

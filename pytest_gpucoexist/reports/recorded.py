@@ -1,0 +1,70 @@
+"""What `gpucoexist record` tells about the archive that it wrote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.reports.layout import lines_below
+from pytest_gpucoexist.reports.screen import PLAIN, Screen
+from pytest_gpucoexist.reports.words import describe_size, joined, plural, population
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_gpucoexist.model.machine import Machine
+
+__all__ = ["differences", "recorded_text"]
+
+REPLACED = (
+    "serial numbers, UUIDs, names of host, users and home folders, MAC and private IP addresses, command lines; "
+    "equal values stay equal"
+)
+
+
+def recorded_text(
+    machine: Machine,
+    replayed: Machine,
+    *,
+    path: str,
+    size_bytes: int,
+    paths: int,
+    helpers: Sequence[str],
+    variables: tuple[int, int],
+    screen: Screen = PLAIN,
+) -> str:
+    """Say what the archive holds, what was replaced and left out, and whether it gives the same machine.
+
+    `paths` counts the files, folders and links in it, `helpers` names the vendor libraries whose replies it holds,
+    `variables` are the numbers of environment variables that it holds and that there were.
+    """
+    kept, there = variables
+    items = [("kept", f"{plural(paths, 'path')} that discovery looked at")]
+    if helpers:
+        items.append(("kept", f"what {joined(list(helpers))} replied"))
+    if kept:
+        items.append(("kept", f"{plural(kept, 'environment variable')} of GPU runtimes"))
+    items += [("replaced", REPLACED), ("left out", "every other file of this machine")]
+    if there > kept:
+        items.append(("left out", plural(there - kept, "other environment variable")))
+    changed = differences(machine, replayed)
+    items.append(("replayed", "gives the same machine" if not changed else f"differs in {joined(changed)}"))
+    items.append(("look at it", f"gpucoexist show --machine {path}"))
+    simulated = "SIMULATED, " if machine.simulated else ""
+    title = f"{path}: {simulated}{population(machine.gpus)}, {describe_size(size_bytes)}"
+    return lines_below(title, items, screen)
+
+
+def differences(machine: Machine, replayed: Machine) -> list[str]:
+    """Name what a replay changed, apart from what is replaced on purpose (names, UUIDs, paths)."""
+    changed = []
+    if [gpu.id for gpu in machine.gpus] != [gpu.id for gpu in replayed.gpus]:
+        return ["its GPUs"]
+    for one, other in zip(machine.gpus, replayed.gpus, strict=True):
+        for field in ("pci_address", "vendor", "kind", "driver", "memory_total_bytes", "arch", "numa_node", "usable"):
+            if getattr(one, field) != getattr(other, field):
+                changed.append(f"{field} of {one.id}")
+    if machine.numa_nodes != replayed.numa_nodes:
+        changed.append("NUMA nodes")
+    if len(machine.runtimes) != len(replayed.runtimes):
+        changed.append("runtimes")
+    return changed
