@@ -1,7 +1,8 @@
 """What amdgpu's own sysfs attributes say about each GPU.
 
-The attributes read here answer from the driver's memory and wake nothing (amdgpu_vram_mgr.c, amdgpu_pm.c,
-amdgpu_atombios.c); those that ask the hardware (partitions, `gpu_metrics`) are left alone while the GPU sleeps.
+The attributes read here answer from the driver's memory: they wake nothing and do not stall when the GPU hangs
+(amdgpu_vram_mgr.c, amdgpu_pm.c, amdgpu_atombios.c). The partition modes can be a register read and are left alone while
+the GPU sleeps; `gpu_metrics`, `gpu_busy_percent` and sensors ask its firmware and are not read at all.
 """
 
 from __future__ import annotations
@@ -82,7 +83,6 @@ def _readings(host: Host, function: PciFunction) -> list[Reading]:
         readings.append(asleep_reading("features.partitioned", f"{path}/current_compute_partition"))
     else:
         readings += _partitions(host, path)
-        readings += _kind(host, path)
     return readings
 
 
@@ -111,19 +111,6 @@ def _partitions(host: Host, path: str) -> list[Reading]:
     modes = compute.value if memory.value is None else f"{compute.value}, {memory.value}"
     split = compute.value != "SPX"
     return [Reading(field="features.partitioned", value=split, source=compute.source, detail=modes)]
-
-
-def _kind(host: Host, path: str) -> list[Reading]:
-    """Tell an APU by the layout of its metrics: revisions 2 and 3 of the table are APUs' (kgd_pp_interface.h)."""
-    source = f"{path}/gpu_metrics"
-    try:
-        header = host.read_bytes(source, 4)
-    except OSError:
-        return []
-    if len(header) < 4 or header[2] not in {2, 3}:
-        return []
-    detail = f"metrics table of an APU (revision {header[2]}.{header[3]})"
-    return [Reading(field="kind", value="integrated", source=source, detail=detail)]
 
 
 def _ecc(host: Host, path: str) -> list[Reading]:

@@ -138,10 +138,13 @@ def test_partition_modes_of_an_instinct() -> None:
     assert (whole.value, whole.detail) == (False, "SPX")
 
 
-def test_an_apu_by_its_metrics_table() -> None:
-    assert amd_told(an_amd_host(gpu_metrics=b"\x78\x00\x02\x01" + b"\0" * 116))["kind"].value == "integrated"
-    assert "kind" not in amd_told(an_amd_host(gpu_metrics=b"\x78\x00\x01\x03" + b"\0" * 116))
-    assert "kind" not in amd_told(an_amd_host(gpu_metrics=b"\x78"))
+def test_the_firmware_is_asked_nothing() -> None:
+    host = an_amd_host(
+        gpu_metrics=b"\x78\x00\x02\x01", gpu_busy_percent="0\n", **{"hwmon/hwmon4/temp1_input": "41000\n"}
+    )
+    amd_told(host)
+    read = {path.rpartition("/")[2] for path in host.read}
+    assert not read & {"gpu_metrics", "gpu_busy_percent", "temp1_input"}
 
 
 def test_ecc_by_ras() -> None:
@@ -155,9 +158,8 @@ def test_a_product_name_of_a_server_card() -> None:
 
 
 def test_a_sleeping_gpu_is_asked_nothing_that_wakes_it() -> None:
-    host = an_amd_host(gpu_metrics=b"\x78\x00\x02\x01", current_compute_partition="SPX\n")
+    host = an_amd_host(current_compute_partition="SPX\n")
     read = amd_told(host, a_function(runtime_status="suspended"))
-    assert f"{AMD}/gpu_metrics" not in host.read
     assert f"{AMD}/current_compute_partition" not in host.read
     assert read["features.partitioned"].value is None
     assert "asleep" in (read["features.partitioned"].detail or "")
