@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-__all__ = ["Distribution", "Entry", "SitePackages"]
+__all__ = ["Distribution", "Entry", "SitePackages", "import_name"]
 
 _RECORD_LIMIT_BYTES = 32 << 20
 _INFO = re.compile(r"(?P<name>.+?)(?:-(?P<version>[^-]+)(?:-py[\d.]+.*)?)?\.(?:dist|egg)-info")

@@ -40,7 +40,7 @@ OWNERS: Mapping[str, re.Pattern[str]] = {
 """Import name to the distributions that are known to install it."""
 
 # A file larger than this is told by its size alone.
-_HASH_LIMIT_BYTES = 4 << 20
+_HASH_LIMIT_BYTES = 1 << 20
 _FILES_SHOWN = 8
 
 
