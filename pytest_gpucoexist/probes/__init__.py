@@ -1,5 +1,5 @@
 """From a Host to a Machine: probes make observations, `discover` merges them."""
 
-from pytest_gpucoexist.probes.discover import discover
+from pytest_gpucoexist.probes.discovery import discover
 
 __all__ = ["discover"]

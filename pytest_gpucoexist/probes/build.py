@@ -54,9 +54,10 @@ def build_gpu(
     values["vendor"] = vendor
 
     kfd = values.get("kfd")
-    kind = kind_of(values, chosen.get("kind"), kfd is not None and kfd.node in kfd_cpu_nodes)
+    told_kind = chosen["kind"] if "kind" in chosen and chosen["kind"].status == "ok" else None
+    kind = kind_of(values, told_kind, kfd is not None and kfd.node in kfd_cpu_nodes)
     facts["kind"] = kind.fact
-    values["kind"] = kind.value or "unknown"
+    values["kind"] = kind.value
 
     link = {field.removeprefix("link."): chosen[field].value for field in _LINK if field in chosen}
     told = [chosen[field] for field in _LINK if field in chosen]

@@ -1,4 +1,4 @@
-"""A vendor's library and the bus may count different numbers of GPUs."""
+"""The bus, the kernel's compute topology and a vendor's library may not know the same GPUs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from pytest_gpucoexist.model.machine import Conflict, Gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pytest_gpucoexist.model.readings import Observation
 
-__all__ = ["counts_that_differ"]
+__all__ = ["counts_that_differ", "unknown_to_pci"]
 
 _LIBRARIES = (("nvml", "NVML", "nvidia", "nvidia"), ("amdsmi", "AMD SMI", "amd", "amdgpu"))
 
@@ -42,3 +42,17 @@ def counts_that_differ(told: Sequence[Observation], gpus: Sequence[Gpu]) -> list
             claims = {probe: len(counted), "pci": len(held)}
             conflicts.append(Conflict(subject=vendor, kind="count", message=message, claims=claims))
     return conflicts
+
+
+def unknown_to_pci(kfd: Sequence[Observation], known: Collection[str]) -> list[Conflict]:
+    """Name the functions that KFD counts and that the PCI bus, which is there, does not show."""
+    missing = dict.fromkeys(item.pci_address for item in kfd if item.pci_address and item.pci_address not in known)
+    return [
+        Conflict(
+            subject=address,
+            kind="device",
+            message=f"KFD has a GPU at {address}, where PCI shows none",
+            claims={"kfd": True, "pci": False},
+        )
+        for address in missing
+    ]

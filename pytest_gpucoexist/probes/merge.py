@@ -157,8 +157,9 @@ def _inherit(devices: dict[str, _Device]) -> None:
         device.observed += [
             (rank, replace(reading, detail=reading.detail or f"of the whole function {whole.address}"))
             for rank, reading in whole.observed
-            if reading.field not in told
-            and (reading.field not in _OWN or (reading.field == "drm" and device.partition == "0"))
+            if (reading.field not in told and reading.field not in _OWN)
+            # The card is the function's; of the render nodes, the first partition has the function's own.
+            or (reading.field == "drm" and device.partition == "0")
         ]
     for device in list(devices.values()):
         if device.partition is not None and device.probe == "kfd":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any, cast
 
 from pytest_gpucoexist.host.replay import ReplayHost
 from pytest_gpucoexist.host.tree import MemoryTree
@@ -10,7 +11,9 @@ from pytest_gpucoexist.host.tree import MemoryTree
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["GPU_FILES", "SysfsWriter", "a_workstation", "host_of"]
+    from pytest_gpucoexist.host.base import Host
+
+__all__ = ["GPU_FILES", "SysfsWriter", "Watched", "a_workstation", "as_host", "host_of", "watched"]
 
 # An RTX 4090 in a slot of Gen4 x16; `resource` has a 16 MiB, a 32 GiB and a 32 MiB memory BAR and 128 I/O ports.
 GPU_FILES = {
@@ -101,3 +104,52 @@ def a_workstation() -> SysfsWriter:
     writer.function("pci0000:00/0000:00:02.0", GPU_FILES | intel | {"boot_vga": "0"}, driver="i915", group=0)
     writer.function("pci0000:00/0000:00:1f.6", {"class": "0x020000", "vendor": "0x8086", "device": "0x1a1d"})
     return writer
+
+
+class Watched:
+    """A host that notes what is read, and fails where it is told to. Everything else is the inner host's."""
+
+    def __init__(self, inner: Host, *, errors: Mapping[str, int] | None = None, platform: str = "linux") -> None:
+        self._inner = inner
+        self._errors = errors or {}
+        self.platform = platform
+        self.reads: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _watch(self, path: str) -> None:
+        self.reads.append(path)
+        code = self._errors.get(path)
+        if code is not None:
+            raise OSError(code, os.strerror(code), path)
+
+    def read_text(self, path: str, limit: int = 65536) -> str:
+        self._watch(path)
+        return self._inner.read_text(path, limit)
+
+    def read_bytes(self, path: str, limit: int = 65536) -> bytes:
+        self._watch(path)
+        return self._inner.read_bytes(path, limit)
+
+    def list_dir(self, path: str) -> list[str]:
+        self._watch(path)
+        return self._inner.list_dir(path)
+
+    def read_link(self, path: str) -> str:
+        self._watch(path)
+        return self._inner.read_link(path)
+
+    def resolve(self, path: str) -> str:
+        self._watch(path)
+        return self._inner.resolve(path)
+
+
+def watched(tree: MemoryTree, *, errors: Mapping[str, int] | None = None, platform: str = "linux") -> Watched:
+    """Watch the machine with this tree."""
+    return Watched(host_of(tree), errors=errors, platform=platform)
+
+
+def as_host(watching: Watched) -> Host:
+    """Tell the type checker that it is a Host: the rest of the protocol is delegated."""
+    return cast("Host", watching)

@@ -16,7 +16,7 @@ from pytest_gpucoexist.model.machine import Conflict, Driver, Machine
 from pytest_gpucoexist.model.readings import Fact, Observation
 from pytest_gpucoexist.model.visibility import apply_masks
 from pytest_gpucoexist.probes import access, amd, drm, intel, kfd, names, numa, nvidia, pci, platform, usage, vendor
-from pytest_gpucoexist.probes.counts import counts_that_differ
+from pytest_gpucoexist.probes.counts import counts_that_differ, unknown_to_pci
 from pytest_gpucoexist.probes.merge import merge
 from pytest_gpucoexist.probes.runtimes import find_runtimes
 
@@ -70,6 +70,7 @@ class _Survey:
         topology = self.guard("KFD", kfd.observe, host, addresses) or kfd.Kfd()
         self.notes += topology.notes
         self.observations += topology.observations
+        self.conflicts += unknown_to_pci(topology.observations, addresses) if scan.count else ()
         told = self.guard("vendor libraries", vendor.vendor_observations, host, asked, deadline_s) or ([], [], [])
         self.observations += told[0]
         self.conflicts += told[1]
