@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.readings import Observation, Reading
-from pytest_gpucoexist.probes.attributes import byte_count, hwmon_names, line
+from pytest_gpucoexist.probes.attributes import byte_count, line
 from pytest_gpucoexist.probes.links import asleep_reading
 from pytest_gpucoexist.probes.modules import module_driver, module_version
 from pytest_gpucoexist.probes.parse import number
@@ -73,7 +73,6 @@ def _readings(host: Host, function: PciFunction) -> list[Reading]:
         *_memory(host, path),
         read(host, "uuid", f"{path}/unique_id", unique_id),
         read(host, "vbios_version", f"{path}/vbios_version", line),
-        *hwmon_names(host, path),
         *_ecc(host, path),
     ]
     name = read(host, "name", f"{path}/product_name", line)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.identity import pci_sort_key
 from pytest_gpucoexist.model.readings import Observation, Reading
-from pytest_gpucoexist.probes.attributes import byte_count, hwmon_names
+from pytest_gpucoexist.probes.attributes import byte_count
 from pytest_gpucoexist.probes.links import asleep_reading
 from pytest_gpucoexist.probes.modules import module_driver, module_version
 from pytest_gpucoexist.probes.reader import read
@@ -40,7 +40,7 @@ def observe(host: Host, functions: Iterable[PciFunction]) -> list[Observation]:
 
 def _observe(host: Host, function: PciFunction) -> Observation:
     driver = function.driver or ""
-    readings = [*_kind(function), *_memory(host, function), *hwmon_names(host, function.path)]
+    readings = [*_kind(function), *_memory(host, function)]
     version, source = module_version(host, driver)
     if version is not None:
         readings.append(Reading(field="driver_version", value=version, source=source))

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_gpucoexist.host import open_recording
 from pytest_gpucoexist.probes import amd, intel
+from pytest_gpucoexist.probes.attributes import hwmon_names, kernel_release, line
 from pytest_gpucoexist.probes.functions import PciFunction
 from pytest_gpucoexist.probes.reader import Bad
 from tests.probes.memory_host import MemoryHost
@@ -58,7 +59,6 @@ def test_memory_identity_and_version() -> None:
     assert read["features.large_bar"].value is True
     assert read["uuid"].value == "GPU-4b1c0d2e3f405162"
     assert read["vbios_version"].value == "113-EXT85723-001"
-    assert read["hwmon"].value == ("amdgpu",)
     assert read["driver_version"].value == "6.8.0-51-generic"
     assert "name" not in read
 
@@ -221,7 +221,6 @@ def test_xe_adds_up_its_tiles() -> None:
     read = told(seen)
     assert read["memory_total_bytes"].value == 2 * 12884901888
     assert read["kind"].value == "discrete"
-    assert read["hwmon"].value == ("xe",)
     assert read["driver_version"].value == "6.16.0"
 
 
@@ -258,4 +257,30 @@ def test_a_card_whose_address_is_not_recorded_has_no_kind(shared: Path) -> None:
     read = told(seen)
     assert seen.card == "card1"
     assert "kind" not in read
-    assert read["hwmon"].value == ("xe",)
+
+
+def test_hwmon_names_of_any_driver() -> None:
+    host = MemoryHost(files={f"{AMD}/hwmon/hwmon4/name": "amdgpu\n", f"{AMD}/hwmon/hwmon5/in0_input": "900\n"})
+    (reading,) = hwmon_names(host, AMD)
+    assert (reading.field, reading.value) == ("hwmon", ("amdgpu",))
+    assert hwmon_names(MemoryHost(), AMD) == []
+    assert hwmon_names(MemoryHost(files={f"{AMD}/hwmon/hwmon5/in0_input": "900\n"}), AMD) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"/proc/sys/kernel/osrelease": "6.1.0-57-amd64\n", "/proc/version": "Linux version 5.0"}, "6.1.0-57-amd64"),
+        ({"/proc/version": "Linux version 6.8.0-51-generic (buildd@lcy02) #52-Ubuntu SMP"}, "6.8.0-51-generic"),
+        ({"/proc/version": "Darwin Kernel Version 23"}, None),
+        ({}, None),
+    ],
+)
+def test_release_of_the_kernel(files: dict[str, str | bytes], expected: str | None) -> None:
+    assert kernel_release(MemoryHost(files=files)) == expected
+
+
+def test_a_line_that_is_none() -> None:
+    value = line("\x7fELF\x02")
+    assert isinstance(value, Bad)
+    assert value.status == "broken"

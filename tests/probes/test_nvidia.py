@@ -140,6 +140,16 @@ def test_a_sleeping_gpu_is_not_woken() -> None:
     assert told["driver_version"].value == "570.133.07"
 
 
+def test_lines_without_a_colon_and_an_empty_minor_are_passed_over() -> None:
+    known = nvidia.parse_information("Model: \t\t NVIDIA L4\n(truncated\nDevice Minor: \t \n")
+    assert (known.model, known.minor, known.status) == ("NVIDIA L4", None, "ok")
+
+
+def test_foreign_names_below_gpus_are_no_gpus() -> None:
+    host = a_host(**{"/proc/driver/nvidia/gpus/README/information": "what\n"})
+    assert list(nvidia.gpu_information(host)) == ["0000:41:00.0"]
+
+
 def test_unreadable_information_keeps_its_status() -> None:
     host = a_host()
     host.errors["/proc/driver/nvidia/gpus/0000:41:00.0/information"] = errno.EACCES
