@@ -214,8 +214,10 @@ def test_no_progress_where_nothing_takes_long(monkeypatch: pytest.MonkeyPatch) -
     assert terminal.getvalue() == ""
 
 
+# What coverage itself has loaded into a child when it measures one is not ours.
 LIGHT = """
 import sys
+before = set(sys.modules)
 from pytest_gpucoexist import cli
 try:
     cli.main({arguments!r})
@@ -224,7 +226,7 @@ except SystemExit:
 heavy = ["rich", "jsonschema", "ctypes", "multiprocessing", "numpy", "torch", "pynvml", "amdsmi", "pytest"]
 if {bare!r}:
     heavy += ["dataclasses", "json", "subprocess", "tarfile"]
-print("loaded:", sorted(set(heavy) & set(sys.modules)))
+print("loaded:", sorted((set(heavy) & set(sys.modules)) - before))
 """
 
 

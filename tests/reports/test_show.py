@@ -8,6 +8,7 @@ import pytest
 
 from pytest_gpucoexist.model.machine import Accelerator, Gpu, KfdNode, Machine, Runtime
 from pytest_gpucoexist.model.readings import Fact
+from pytest_gpucoexist.reports.drawing import Item, draw
 from pytest_gpucoexist.reports.screen import Screen
 from pytest_gpucoexist.reports.show import machine_text, machine_title
 from pytest_gpucoexist.reports.tree import machine_tree
@@ -249,3 +250,12 @@ def test_xgmi_groups() -> None:
     assert machine_tree(machines.partitioned()).endswith("\n\nXGMI joins amd8, amd9")
     lonely = machines.amd(0, "0000:01:00.0", kfd=KfdNode(node=1))
     assert "XGMI" not in machine_tree(Machine(name="m", gpus=(lonely, Gpu(id="x", uuid="y"))))
+
+
+def test_an_item_without_details_is_continued_below_itself() -> None:
+    item = Item(head="a " * 30, children=[Item(head="b " * 30)])
+    lines = draw(item, Screen(width=40)).split("\n")
+    assert len(lines) == 4
+    assert lines[1].startswith("│  a")
+    assert lines[2].startswith("└─ b")
+    assert lines[3].startswith("      b")
