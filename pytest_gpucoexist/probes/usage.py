@@ -43,7 +43,8 @@ class _Walk:
         if not self.readable:
             return "/proc cannot be read"
         if self.unseen:
-            return f"{self.unseen} processes of other users could not be looked into"
+            processes = "1 process" if self.unseen == 1 else f"{self.unseen} processes"
+            return f"{processes} could not be looked into (another user's, or protected)"
         if self.pids and 1 not in self.pids:
             # PID 1 exists in every PID namespace, so its absence is a mount option, not an exit.
             return "/proc hides the processes of other users (hidepid)"

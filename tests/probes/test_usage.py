@@ -186,7 +186,10 @@ def test_other_users_are_unseen_not_gone() -> None:
     (gpu,) = used(host, AMD)
     assert gpu.processes is not None
     assert [process.pid for process in gpu.processes] == [42]
-    assert gpu.facts["processes"].detail == "2 processes of other users could not be looked into"
+    assert gpu.facts["processes"].detail == "2 processes could not be looked into (another user's, or protected)"
+    del host.errors["/proc/77/fdinfo"]
+    (gpu,) = used(host, AMD)
+    assert (gpu.facts["processes"].detail or "").startswith("1 process could not")
 
 
 def test_a_process_that_ends_while_we_look() -> None:
