@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpucoexist.errors import ReportError
 from pytest_gpucoexist.model.codec import encode
 from pytest_gpucoexist.reports.model import DeviceUse, Outcome
+from pytest_gpucoexist.reports.words import describe_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,7 +163,7 @@ def _stem(path: str) -> str:
 
 def _runner(label: str, source: str, report: SessionReport) -> Runner:
     machine = report.machine
-    gpus = () if machine is None else tuple(f"{gpu.id} {gpu.name or gpu.key}" for gpu in machine.gpus if gpu.is_compute)
+    gpus = () if machine is None else tuple(f"{gpu.id} {describe_name(gpu)}" for gpu in machine.gpus if gpu.is_compute)
     return Runner(
         label=label,
         source=os.path.basename(source),

@@ -8,7 +8,8 @@ import pytest
 
 from pytest_gpucoexist.model.machine import Accelerator, Gpu, KfdNode, Machine, Runtime
 from pytest_gpucoexist.model.readings import Fact
-from pytest_gpucoexist.reports.drawing import Item, draw
+from pytest_gpucoexist.reports import drawing
+from pytest_gpucoexist.reports.drawing import Item
 from pytest_gpucoexist.reports.screen import Screen
 from pytest_gpucoexist.reports.show import machine_text, machine_title
 from pytest_gpucoexist.reports.tree import machine_tree
@@ -254,7 +255,7 @@ def test_xgmi_groups() -> None:
 
 def test_an_item_without_details_is_continued_below_itself() -> None:
     item = Item(head="a " * 30, children=[Item(head="b " * 30)])
-    lines = draw(item, Screen(width=40)).split("\n")
+    lines = drawing.draw(item, Screen(width=40)).split("\n")
     assert len(lines) == 4
     assert lines[1].startswith("│  a")
     assert lines[2].startswith("└─ b")
