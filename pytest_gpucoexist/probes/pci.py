@@ -7,10 +7,10 @@ driver is then left alone. Sources: Documentation/ABI/testing/sysfs-bus-pci, dri
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.model.identity import normal_pci_address, pci_sort_key
 from pytest_gpucoexist.model.machine import Accelerator, Bridge
 from pytest_gpucoexist.model.readings import Observation, Reading, status_of_errno
 from pytest_gpucoexist.probes import links
@@ -26,6 +26,7 @@ __all__ = ["PciScan", "is_accelerator", "is_gpu", "scan"]
 
 BUS = "/sys/bus/pci/devices"
 
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 _DISPLAY = {"0x0300", "0x0302", "0x0380"}  # VGA, 3D and other display controllers
 _PROCESSING = "0x1200"  # "processing accelerator": AMD's MI300 and many devices that are no GPU
 _COPROCESSOR = "0x0b40"  # Xeon Phi, vector engines, crypto engines
@@ -85,7 +86,8 @@ def scan(host: Host) -> PciScan:
             # A kernel without PCI counts none; a tree of one device's files does not tell.
             return PciScan(count=0 if host.exists("/sys/devices/system") else None)
         return PciScan(notes=(f"{BUS}: {reason(error)}",))
-    addresses = sorted((name for name in names if normal_pci_address(name) == name), key=pci_sort_key)
+    addresses = [name for name in names if _ADDRESS.fullmatch(name)]
+    addresses.sort(key=lambda name: (len(name), name))  # equal domains have equal lengths: bus order
     functions: list[PciFunction] = []
     observations: list[Observation] = []
     accelerators: list[Accelerator] = []
@@ -119,10 +121,22 @@ def scan(host: Host) -> PciScan:
 
 
 def _class_of(host: Host, path: str, notes: list[str]) -> str | None:
-    """Read the class code; where the file makes no sense, uevent may still tell it."""
-    reading = read(host, "class_id", f"{path}/class", pci_class)
-    if reading.status != "ok":
-        reading = first_ok([reading, Uevent(host, path).reading("class_id", "PCI_CLASS", uevent_class)])
+    """Read the class code; where the file makes no sense, uevent may still tell it.
+
+    This is done for every function of the machine, hundreds of them: no Reading is built where all is well.
+    """
+    try:
+        code = pci_class(host.read_text(f"{path}/class", 64))
+    except OSError:
+        code = None
+    if isinstance(code, str):
+        return code
+    reading = first_ok(
+        [
+            read(host, "class_id", f"{path}/class", pci_class),
+            Uevent(host, path).reading("class_id", "PCI_CLASS", uevent_class),
+        ]
+    )
     if reading.status != "ok":
         notes.append(f"{reading.source}: the kind of this device is unknown ({reading.detail})")
         return None

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpucoexist.model.readings import Fact, Reading, Status, status_of_errno
+from pytest_gpucoexist.model.readings import Reading, Status, status_of_errno
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,11 +46,6 @@ class Text:
         if isinstance(value, Bad):
             return Reading(field=field, value=None, source=self.path, status=value.status, detail=value.detail)
         return Reading(field=field, value=value, source=self.path)
-
-    @property
-    def fact(self) -> Fact:
-        """Provenance without the text."""
-        return Fact(source=self.path, status=self.status, detail=self.detail)
 
 
 def excerpt(text: str, limit: int = 60) -> str:

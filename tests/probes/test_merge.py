@@ -186,6 +186,11 @@ def test_a_driver_that_contradicts_the_vendor_id_is_a_conflict() -> None:
     assert (conflict.kind, conflict.claims) == ("vendor", {"pci": "amd", "proc": "nvidia"})
 
 
+def test_values_of_any_type_are_kept_as_claims_that_json_can_hold() -> None:
+    _, (conflict,) = merge([pci(upstream=("0000:00:01.0",)), say("x", A, upstream=("0000:00:02.0",))])
+    assert conflict.claims == {"pci": "('0000:00:01.0',)", "x": "('0000:00:02.0',)"}
+
+
 @pytest.mark.parametrize(("second", "agree"), [(8573157376, True), (8500000000, True), (8000000000, False)])
 def test_memory_may_differ_by_what_a_driver_sets_aside(second: int, agree: bool) -> None:
     _, conflicts = merge([pci(memory_total_bytes=8573157376), say("nvml", A, memory_total_bytes=second)])
