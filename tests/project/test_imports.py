@@ -1,0 +1,120 @@
+"""Imports point one way: pytest glue → {reports, leases, testing} → probes → host → model."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PACKAGE = ROOT / "pytest_gpucoexist"
+
+# Who may import whom, by folder (or module) right under the package. Everybody may import `errors` and `_version`.
+ALLOWED: dict[str, set[str]] = {
+    "_version": set(),
+    "errors": set(),
+    "model": {"model"},
+    "helpers": {"helpers"},
+    "host": {"host", "model", "helpers"},
+    "probes": {"probes", "host", "model"},
+    "leases": {"leases", "model"},
+    "reports": {"reports", "model"},
+    "testing": {"testing", "probes", "host", "model"},
+    "session": {"session", "reports", "leases", "testing", "probes", "host", "model", "hookspecs", "plugin"},
+    "hookspecs": {"model"},
+    "plugin": {"session", "hookspecs"},
+    "cli": {"reports", "testing", "probes", "host", "model"},
+    "__main__": {"cli"},
+    "__init__": {"session"},
+}
+
+
+def _modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def _area(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return parts[0]
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (
+                (name, node.lineno) for name in (names if node.module == "pytest_gpucoexist" else [node.module])
+            )
+
+
+def test_there_is_something_to_check() -> None:
+    assert {_area(path) for path in _modules()} == set(ALLOWED)
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    wrong = []
+    for name, line in _imports(path):
+        if name.split(".")[0] != "pytest_gpucoexist":
+            continue
+        target = name.split(".")[1]
+        if target not in ALLOWED[_area(path)] | {"errors", "_version"}:
+            wrong.append(f"line {line}: {name}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "model").rglob("*.py")), ids=lambda path: path.stem)
+def test_the_model_imports_only_packaging_beside_the_standard_library_and_does_no_io(path: Path) -> None:
+    outside = []
+    for name, line in _imports(path):
+        top = name.split(".")[0]
+        if top not in sys.stdlib_module_names | {"pytest_gpucoexist", "packaging"}:
+            outside.append(f"line {line}: {name}")
+        if top in {"os", "io", "pathlib", "subprocess", "socket", "ctypes", "tempfile", "shutil"}:
+            outside.append(f"line {line}: {name} does I/O")
+    assert outside == []
+
+
+def test_only_hosts_open_the_system() -> None:
+    """Outside `host`, no module names `/sys` or `/proc` in a call of `open`, `os.listdir` and the like."""
+    guilty = []
+    for path in _modules():
+        if _area(path) in {"host", "helpers"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            if name in {
+                "open",
+                "io.open",
+                "os.open",
+                "os.listdir",
+                "os.scandir",
+                "os.readlink",
+                "os.stat",
+                "os.access",
+            }:
+                text = ast.unparse(node)
+                if any(area in text for area in ("'/sys", "'/proc", "'/dev", "'/etc")):
+                    guilty.append(f"{path.relative_to(PACKAGE)}:{node.lineno} {text}")
+    assert guilty == []
+
+
+def test_modules_stay_one_idea() -> None:
+    long = {
+        str(path.relative_to(PACKAGE)): lines
+        for path in _modules()
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 310
+    }
+    assert long == {}
