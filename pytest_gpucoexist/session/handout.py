@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.session.choices import Choice, choices_of
 from pytest_gpucoexist.session.current import running
 from pytest_gpucoexist.session.fixture_needs import FIXTURE_NEEDS
-from pytest_gpucoexist.session.leasing import Choice, choices_of, late
+from pytest_gpucoexist.session.leasing import LACKING, lacking, late
 from pytest_gpucoexist.session.state import GPU_SESSION
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ def parameter(request: pytest.FixtureRequest, what: str) -> Any:
     """Return the value of an `each_*` parameter; skip the test when there was nothing to run it on."""
     value = getattr(request, "param", None)
     if value is None:
-        pytest.skip(f"needs {what}; none found that satisfies the test's marks")
+        session = request.config.stash[GPU_SESSION]
+        lacking(session, request.node, f"needs {what}; none found that satisfies the test's marks")
     return value
 
 
@@ -145,6 +147,7 @@ def framework_device(request: pytest.FixtureRequest, fixture: str, pin: Pin) -> 
         try:
             device = stack.enter_context(pin(gpus, request.config.stash[GPU_SESSION].machine()))
         except Unsuitable as unsuitable:
+            request.node.stash[LACKING] = str(unsuitable)
             pytest.skip(str(unsuitable))
         yield device
 

@@ -16,8 +16,9 @@ import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.leases.broker import Lease
+from pytest_gpucoexist.session.choices import Choice, Choices, choices_of, scope_id, wider_fixtures
 from pytest_gpucoexist.session.current import pop, push, running
-from pytest_gpucoexist.session.fixture_needs import WIDER_SCOPES, is_ours, our_fixtures
+from pytest_gpucoexist.session.fixture_needs import our_fixtures
 from pytest_gpucoexist.session.narrow import Demand, narrow, prefer_vendors
 from pytest_gpucoexist.session.state import GpuSession
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.matching import Group
     from pytest_gpucoexist.session.state import Decision
 
-__all__ = ["HOLDING", "Choice", "Choices", "Holding", "choices_of", "hold", "late", "let_go"]
+__all__ = ["HOLDING", "LACKING", "Holding", "hold", "lacking", "late", "let_go"]
 
 _FRAMEWORK_FIXTURES = {"torch_device": "torch", "cupy_device": "cupy"}
 
@@ -66,8 +67,15 @@ class Holding:
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Return the same as values of the machine."""
+        return self._values(self.keys())
+
+    def reported(self) -> tuple[Gpu, ...]:
+        """Return every device that the test has held until now, also those that it gave back before its end."""
+        return self._values(self.used)
+
+    def _values(self, keys: Sequence[str]) -> tuple[Gpu, ...]:
         machine = self.session.machine()
-        return tuple(gpu for key in self.keys() if (gpu := machine.gpu(key)) is not None)
+        return tuple(gpu for key in keys if (gpu := machine.gpu(key)) is not None)
 
     def device_of(self, role: str) -> str | None:
         """Key of the device that serves a wider fixture, or None when the test did not name that fixture."""
@@ -78,65 +86,8 @@ class Holding:
 HOLDING = pytest.StashKey[Holding]()
 """On an item: what it holds, or held, for reports."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A device that a wider fixture settled on, and the test that was first."""
-
-    key: str
-    first: str
-
-
-class Choices:
-    """Choices that are alive in this process: (fixture, id of the scope's node) → device."""
-
-    def __init__(self) -> None:
-        """Nothing is chosen yet."""
-        self.alive: dict[tuple[str, str], Choice] = {}
-        self._peers: dict[tuple[str, str], list[pytest.Item]] | None = None
-
-    def peers(self, session: pytest.Session, scope: tuple[str, str]) -> Sequence[pytest.Item]:
-        """Return all tests of this run that use the same wider fixture of the same scope."""
-        if self._peers is None:
-            self._peers = {}
-            for item in session.items:
-                for name in wider_fixtures(item):
-                    self._peers.setdefault((name, scope_id(item, name)), []).append(item)
-        return self._peers.get(scope, ())
-
-    def ending(self, item: pytest.Item, nextitem: pytest.Item | None) -> tuple[str, ...]:
-        """Return devices whose scope ends in the teardown of `item`."""
-        return tuple(
-            choice.key
-            for (name, node), choice in self.alive.items()
-            if scope_id(item, name) == node and (nextitem is None or scope_id(nextitem, name) != node)
-        )
-
-
-CHOICES = pytest.StashKey[Choices]()
-
-
-def choices_of(config: pytest.Config) -> Choices:
-    """Return the choices of this process."""
-    return config.stash.setdefault(CHOICES, Choices())
-
-
-def wider_fixtures(item: pytest.Item) -> tuple[str, ...]:
-    """Return the wider fixtures that a test uses, narrowest scope first."""
-    names = getattr(item, "fixturenames", ())
-    return tuple(name for name in WIDER_SCOPES if name in names and is_ours(item, name))
-
-
-def scope_id(item: pytest.Item, name: str) -> str:
-    """Id of the node that a wider fixture of this test belongs to, as `request.node.nodeid` gives it there."""
-    node: Any
-    if name == "class_gpu":
-        node = item.getparent(pytest.Class) or item
-    elif name == "module_gpu":
-        node = item.getparent(pytest.Module)
-    else:
-        node = item.session
-    return "" if node is None else str(node.nodeid)
+LACKING = pytest.StashKey[str]()
+"""On an item: the reason with which one of our fixtures skipped it, for want of a device or a framework."""
 
 
 def hold(
@@ -247,7 +198,7 @@ def late(
 
     decision = session.decide(combine([(mark, (), arguments)], closest_pair=closest_pair))
     if decision.outcome != "run":
-        _give_up(session, decision)
+        _give_up(session, item, decision)
     holding = running()
     if holding is None or (item is not None and holding.item is not item):
         holding = Holding(session=session, item=item)
@@ -267,16 +218,21 @@ def late(
             pop(holding)
 
 
-def _give_up(session: GpuSession, decision: Decision) -> NoReturn:
+def _give_up(session: GpuSession, item: pytest.Item | None, decision: Decision) -> NoReturn:
     from pytest_gpucoexist.model.plan import is_promised
 
     reason = decision.reason or "no device"
     if decision.outcome == "error":
         raise GpuCoexistError(reason)
-    if (
-        session.options.fail_missing
-        or decision.outcome == "unfit"
-        or is_promised(decision.need, session.options.promises)
-    ):
+    if decision.outcome == "unfit" or is_promised(decision.need, session.options.promises):
         pytest.fail(reason, pytrace=False)
+    lacking(session, item, reason)
+
+
+def lacking(session: GpuSession, item: pytest.Item | None, reason: str) -> NoReturn:
+    """Skip the running test for want of hardware, or fail it, as `--gpu-missing` says."""
+    if session.options.fail_missing:
+        pytest.fail(reason, pytrace=False)
+    if item is not None:
+        item.stash[LACKING] = reason
     pytest.skip(reason)

@@ -14,9 +14,11 @@ import json
 import os
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_gpucoexist.session.wire import KEY, Leaser, lease_of, place, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,45 +26,11 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.leases.broker import Broker, Lease
     from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.model.matching import Group
+    from pytest_gpucoexist.session.wire import Channel
 
-__all__ = ["KEY", "Channel", "ControllerLink", "Leaser", "WorkerLink", "worker_link"]
-
-KEY = "gpucoexist"
-"""Our entry in `workerinput`."""
+__all__ = ["ControllerLink", "Leaser", "WorkerLink", "worker_link"]
 
 _END: Any = object()
-
-
-class Channel(Protocol):
-    """The part of an execnet channel that is used here; execnet is not imported."""
-
-    def send(self, item: object) -> None:
-        """Send builtin types. Raises OSError when the other side is gone."""
-        ...
-
-    def setcallback(self, callback: Callable[[Any], Any], endmarker: object = ...) -> None:
-        """Have `callback` called in the receiver thread for each item, and with `endmarker` at the end."""
-        ...
-
-
-class Leaser(Protocol):
-    """What gives devices to tests: the broker in this process, or the controller's through a link."""
-
-    def acquire(
-        self,
-        groups: Sequence[Group],
-        owner: str,
-        preferred: Sequence[str] = (),
-        *,
-        closest_pair: bool = False,
-        timeout_s: float | None = None,
-    ) -> Lease:
-        """Wait for distinct devices for all groups and hold them."""
-        ...
-
-    def release(self, lease: Lease) -> None:
-        """Give them back."""
-        ...
 
 
 class ControllerLink:
@@ -120,24 +88,24 @@ class ControllerLink:
         number, verb, arguments = item
         try:
             if verb == "machine":
-                _send(channel, (number, "ok", self._machine_for(**arguments)))
+                send(channel, (number, "ok", self._machine_for(**arguments)))
             elif verb == "acquire":
                 self._acquire(worker, channel, number, **arguments)
             else:
-                self._broker.release(_lease("", arguments))
+                self._broker.release(lease_of("", arguments))
         except GpuCoexistError as error:
-            _send(channel, (number, type(error).__name__, str(error)))
+            send(channel, (number, type(error).__name__, str(error)))
         except Exception as error:  # noqa: BLE001  a worker that waits must hear of whatever went wrong here
-            _send(channel, (number, "GpuCoexistError", f"the controller failed: {type(error).__name__}: {error}"))
+            send(channel, (number, "GpuCoexistError", f"the controller failed: {type(error).__name__}: {error}"))
 
-    def _machine_for(self, ask: list[str], place: list[str | None]) -> str:
+    def _machine_for(self, ask: list[str], where: list[str | None]) -> str:
         from pytest_gpucoexist.errors import UserError
 
         machine = self._machine(tuple(ask))
-        here = where_am_i()
-        if not machine.simulated and place != here:
+        here = place()
+        if not machine.simulated and where != here:
             raise UserError(
-                f"this xdist worker runs on {place[0]} (boot id {place[1]}), the controller on {here[0]} (boot id "
+                f"this xdist worker runs on {where[0]} (boot id {where[1]}), the controller on {here[0]} (boot id "
                 f"{here[1]}): devices of one machine cannot be given to tests on another. Run GPU tests with local "
                 "workers (-n), or start one pytest per machine and merge the reports with `gpucoexist merge`"
             )
@@ -166,7 +134,7 @@ class ControllerLink:
         )
         self._broker.submit(
             request,
-            lambda lease: _send(channel, (number, "ok", [lease.number, [list(group) for group in lease.devices]])),
+            lambda lease: send(channel, (number, "ok", [lease.number, [list(group) for group in lease.devices]])),
         )
 
 
@@ -195,7 +163,7 @@ class WorkerLink:
         known = [self._machines[each] for each in self._machines if set(each) >= set(wanted)]
         if known:
             return known[0]
-        text = self._call("machine", {"ask": list(wanted), "place": where_am_i()})
+        text = self._call("machine", {"ask": list(wanted), "where": place()})
         machine = Machine.from_json(json.loads(text))
         self._machines[wanted] = machine
         return machine
@@ -218,11 +186,11 @@ class WorkerLink:
             "preferred": list(preferred),
             "closest_pair": closest_pair,
         }
-        return _lease(owner, self._call("acquire", arguments, timeout_s))
+        return lease_of(owner, self._call("acquire", arguments, timeout_s))
 
     def release(self, lease: Lease) -> None:
         """Give devices back; there is nothing to wait for. A controller that is gone has freed them already."""
-        _send(self._channel, (0, "release", [lease.number, [list(group) for group in lease.devices]]))
+        send(self._channel, (0, "release", [lease.number, [list(group) for group in lease.devices]]))
 
     def _call(self, verb: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> Any:
         from pytest_gpucoexist import errors
@@ -265,7 +233,7 @@ class WorkerLink:
             answers_to.put((status, value))
         elif status == "ok" and isinstance(value, list):
             # Granted after the caller had given up: nobody will use it.
-            self.release(_lease("", value))
+            self.release(lease_of("", value))
 
 
 def worker_link(config: pytest.Config) -> WorkerLink | None:
@@ -273,30 +241,3 @@ def worker_link(config: pytest.Config) -> WorkerLink | None:
     given = getattr(config, "workerinput", {})
     channel = given.get(KEY, {}).get("channel")
     return None if channel is None else WorkerLink(channel, given["workerid"])
-
-
-def where_am_i() -> list[str | None]:
-    """Host name and boot id: two processes with the same pair see the same devices."""
-    from pytest_gpucoexist.host import local_host
-
-    host = local_host()
-    try:
-        boot_id: str | None = host.read_text("/proc/sys/kernel/random/boot_id")
-    except OSError:
-        boot_id = None
-    return [host.name, boot_id]
-
-
-def _lease(owner: str, value: Sequence[Any]) -> Lease:
-    from pytest_gpucoexist.leases.broker import Lease
-
-    number, devices = value
-    return Lease(owner=owner, devices=tuple(tuple(group) for group in devices), number=number)
-
-
-def _send(channel: Channel, message: object) -> None:
-    try:
-        channel.send(message)
-    except OSError:
-        # The other side is gone; `pytest_testnodedown` or the end of the channel takes care of what it held.
-        return

@@ -10,7 +10,7 @@ from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.model.plan import is_promised
 from pytest_gpucoexist.session.fixture_needs import our_fixtures
 from pytest_gpucoexist.session.frameworks import framework_of_skip
-from pytest_gpucoexist.session.leasing import HOLDING, hold, let_go
+from pytest_gpucoexist.session.leasing import HOLDING, LACKING, hold, let_go
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -92,7 +92,7 @@ class GpuProtocol:
 
         machine = self._session.discovered
         holding = item.stash.get(HOLDING, None)
-        gpus = holding.gpus() if holding is not None else ()
+        gpus = holding.reported() if holding is not None else ()
         nodes = {gpu.numa_node for gpu in gpus}
         simulated = machine is not None and machine.simulated
         outcome, reason = _outcome(item, decision, simulated=simulated)
@@ -117,8 +117,8 @@ def _outcome(item: pytest.Item, decision: Decision, *, simulated: bool) -> tuple
     if decision.outcome != "run" and (skipped or not item.config.option.gpu_observe):
         return decision.outcome, decision.reason
     if skipped:
-        framework = framework_of_skip(skipped)
-        return ("missing" if framework else "not_run"), skipped
+        lacking = framework_of_skip(skipped) or item.stash.get(LACKING, None) == skipped
+        return ("missing" if lacking else "not_run"), skipped
     if HOLD_ERROR in item.stash:
         return "busy", item.stash[HOLD_ERROR]
     return ("simulated" if simulated else "ran"), None

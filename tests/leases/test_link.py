@@ -12,7 +12,7 @@ from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError, UserError
 from pytest_gpucoexist.leases.broker import Broker, Lease
 from pytest_gpucoexist.model.matching import Group
 from pytest_gpucoexist.model.requirement import Requirement
-from pytest_gpucoexist.session import link
+from pytest_gpucoexist.session import link, wire
 from pytest_gpucoexist.session.link import ControllerLink, WorkerLink, worker_link
 from tests.fixtures.machines import NVIDIA0, NVIDIA1, workstation
 
@@ -122,7 +122,8 @@ def test_nothing_starts_before_somebody_asks(controller: Controller) -> None:
     controller.worker("gw0")
     controller.cut("gw0")
     controller.link.pytest_testnodedown(controller.nodes["gw0"], None)
-    assert controller.asked == [] and controller.link._thread is None
+    assert controller.asked == []
+    assert controller.link._thread is None
 
 
 def test_every_worker_gets_the_same_machine(controller: Controller) -> None:
@@ -136,7 +137,8 @@ def test_every_worker_gets_the_same_machine(controller: Controller) -> None:
 def test_leases_exclude_each_other(controller: Controller) -> None:
     one, two = controller.worker("gw0"), controller.worker("gw1")
     first = one.acquire([group(NVIDIA0, NVIDIA1)], "test", preferred=[NVIDIA1])
-    assert first.devices == ((NVIDIA1,),) and first.owner == "test"
+    assert first.devices == ((NVIDIA1,),)
+    assert first.owner == "test"
     second = two.acquire([group(NVIDIA0, NVIDIA1)], "test")
     assert second.keys == (NVIDIA0,)
     arrived: queue.SimpleQueue[Lease] = queue.SimpleQueue()
@@ -189,23 +191,24 @@ def test_failure_in_the_controller_reaches_the_worker(controller: Controller, mo
 
 def test_worker_on_another_host_is_refused(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = controller.worker("gw0")
-    here = link.where_am_i()
+    here = wire.place()
     places = iter([["elsewhere", "5b0f6a4e"], here])
-    monkeypatch.setattr(link, "where_am_i", lambda: next(places))
-    with pytest.raises(UserError, match="this xdist worker runs on elsewhere .boot id 5b0f6a4e., the controller on"):
+    monkeypatch.setattr(link, "place", lambda: next(places))
+    with pytest.raises(UserError, match=r"this xdist worker runs on elsewhere .boot id 5b0f6a4e., the controller on"):
         worker.machine()
 
 
 def test_simulated_machine_is_the_same_everywhere(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     controller.machine = workstation(simulated=True)
     places = iter([["elsewhere", None], ["here", None]])
-    monkeypatch.setattr(link, "where_am_i", lambda: next(places))
+    monkeypatch.setattr(link, "place", lambda: next(places))
     assert controller.worker("gw0").machine().simulated
 
 
 def test_place_is_this_boot_of_this_host() -> None:
-    name, boot_id = link.where_am_i()
-    assert name and (boot_id is None or len(boot_id) == 36)
+    name, boot_id = wire.place()
+    assert name
+    assert boot_id is None or len(boot_id) == 36
 
 
 def test_nothing_hangs_when_the_controller_is_gone(controller: Controller) -> None:

@@ -31,7 +31,8 @@ def demand(role: str, *keys: str) -> Demand:
 def test_without_demands_nothing_changes() -> None:
     groups = (group(N0, N1, count=2), group(A0))
     narrowed = narrow(groups, [])
-    assert narrowed.groups == groups and narrowed.roles == {}
+    assert narrowed.groups == groups
+    assert narrowed.roles == {}
 
 
 def test_single_device_is_narrowed_in_place() -> None:

@@ -151,7 +151,7 @@ def test_maxfail_ends_cleanly(suite: Suite) -> None:
         """
     )
     result = suite.run("--maxfail=1", workers=2)
-    assert result.ret == pytest.ExitCode.INTERRUPTED or result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.ret in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.TESTS_FAILED)
     assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
 
 
@@ -184,7 +184,7 @@ def test_worker_elsewhere_fails_its_tests_and_says_so(suite: Suite) -> None:
         + """
 if "PYTEST_XDIST_WORKER" in os.environ:
     from pytest_gpucoexist.session import link
-    link.where_am_i = lambda: ["node17", "0b1c2d3e"]
+    link.place = lambda: ["node17", "0b1c2d3e"]
 """
     )
     suite.pytester.makepyfile("def test_gpu(cuda_gpu): pass\ndef test_cpu(): pass")

@@ -5,8 +5,10 @@ They are honest about state: which device is current, what the caches hold, whic
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["write_cupy", "write_torch"]
 

@@ -69,10 +69,15 @@ def test_memory_of_the_test_comes_from_the_node(policy: MemoryPolicy) -> None:
 
 def test_restored_after_a_failure_and_after_changes(policy: MemoryPolicy) -> None:
     before = state()
-    with pytest.raises(ZeroDivisionError), bound_to_node(GPU, machine(str(min(CPUS)))):
-        os.sched_setaffinity(0, {max(CPUS)})
-        mempolicy.set_policy(MemoryPolicy(mode=DEFAULT))
-        raise ZeroDivisionError
+
+    def failing_test() -> None:
+        with bound_to_node(GPU, machine(str(min(CPUS)))):
+            os.sched_setaffinity(0, {max(CPUS)})
+            mempolicy.set_policy(MemoryPolicy(mode=DEFAULT))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing_test()
     assert state() == before
 
 
@@ -94,10 +99,12 @@ def test_within_what_the_caller_had(policy: MemoryPolicy) -> None:
     os.sched_setaffinity(0, {low})
     try:
         with bound_to_node(GPU, machine()) as binding:
-            assert binding.cpus == {low} == os.sched_getaffinity(0)
+            assert binding.cpus == frozenset({low})
+            assert os.sched_getaffinity(0) == {low}
         with bound_to_node(GPU, machine(str(high))) as binding:
             assert os.sched_getaffinity(0) == {low}
-        assert binding.cpus is None and binding.memory
+        assert binding.cpus is None
+        assert binding.memory
         assert binding.reasons == (f"none of the node's CPUs {high} is among the caller's {low}",)
         assert os.sched_getaffinity(0) == {low}
     finally:
@@ -218,7 +225,8 @@ def test_forbidden_calls_are_tolerated_and_told(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(mempolicy, "_call", refuse)
     with bound_to_node(GPU, machine()) as binding:
         assert os.sched_getaffinity(0) == CPUS
-    assert binding.cpus == CPUS and not binding.memory
+    assert binding.cpus == CPUS
+    assert not binding.memory
     assert binding.reasons == (f"memory not bound: {os.strerror(code)}",)
 
 
@@ -229,7 +237,8 @@ def test_affinity_that_is_refused(policy: MemoryPolicy, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     with bound_to_node(GPU, machine()) as binding:
         pass
-    assert binding.reasons == ("CPU affinity not bound: Operation not permitted",) and binding.memory
+    assert binding.reasons == ("CPU affinity not bound: Operation not permitted",)
+    assert binding.memory
 
 
 def test_kernel_that_narrows_is_read_back(policy: MemoryPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,11 +246,12 @@ def test_kernel_that_narrows_is_read_back(policy: MemoryPolicy, monkeypatch: pyt
         pytest.skip("needs two CPUs: this process may use one")
     real_set, real_policy = os.sched_setaffinity, mempolicy.set_policy
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cpus: real_set(pid, {min(cpus)}))
-    monkeypatch.setattr(mempolicy, "set_policy", lambda wanted: real_policy(MemoryPolicy(mode=DEFAULT)))
+    monkeypatch.setattr(mempolicy, "set_policy", lambda _: real_policy(MemoryPolicy(mode=DEFAULT)))
     with bound_to_node(GPU, machine()) as binding:
         pass
     real_set(0, CPUS)
-    assert binding.cpus == {min(CPUS)} and not binding.memory
+    assert binding.cpus == frozenset({min(CPUS)})
+    assert not binding.memory
     assert binding.reasons == (
         f"asked for CPUs {format_cpulist(CPUS)}, the kernel gave {min(CPUS)}",
         "asked for memory of node 0, the kernel gave default none",
@@ -253,7 +263,8 @@ def test_system_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with bound_to_node(GPU, machine()) as binding:
         pass
-    assert binding.cpus is None and not binding.memory
+    assert binding.cpus is None
+    assert not binding.memory
     assert binding.reasons[0] == "this system has no CPU affinity"
     assert binding.reasons[1].startswith("memory not bound: no memory policy on darwin")
 

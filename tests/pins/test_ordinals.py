@@ -47,15 +47,15 @@ def test_mig_instance_by_its_name() -> None:
 def test_nothing_is_assumed_where_nothing_fits() -> None:
     devices = [Enumerated(ordinal=0, uuid="ffffffff-1d1b-4b5f-8c5e-000000000041", name="NVIDIA T4")]
     with pytest.raises(
-        GpuCoexistError, match="nvidia0 .* is not among the devices that torch enumerates: 0: NVIDIA T4"
+        GpuCoexistError, match=r"nvidia0 .* is not among the devices that torch enumerates: 0: NVIDIA T4"
     ):
         ordinal_of(NVIDIA, devices, "torch")
-    with pytest.raises(GpuCoexistError, match="enumerates: none. Compare"):
+    with pytest.raises(GpuCoexistError, match=r"enumerates: none\. Compare"):
         ordinal_of(NVIDIA, [], "torch")
 
 
 def test_the_only_device_is_not_taken_for_granted() -> None:
-    with pytest.raises(GpuCoexistError, match="is not among.*PCI not told, UUID not told"):
+    with pytest.raises(GpuCoexistError, match=r"is not among.*PCI not told, UUID not told"):
         ordinal_of(NVIDIA, [Enumerated(ordinal=0, name="NVIDIA RTX 4090")], "torch 2.0")
 
 

@@ -1,0 +1,75 @@
+"""What crosses between a pytest-xdist worker and its controller, and where each of them is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_gpucoexist.leases.broker import Lease
+    from pytest_gpucoexist.model.matching import Group
+
+__all__ = ["KEY", "Channel", "Leaser", "lease_of", "place", "send"]
+
+KEY = "gpucoexist"
+"""Our entry in `workerinput`."""
+
+
+class Channel(Protocol):
+    """The part of an execnet channel that is used here; execnet is not imported."""
+
+    def send(self, item: object) -> None:
+        """Send builtin types. Raises OSError when the other side is gone."""
+        ...
+
+    def setcallback(self, callback: Callable[[Any], Any], endmarker: object = ...) -> None:
+        """Have `callback` called in the receiver thread for each item, and with `endmarker` at the end."""
+        ...
+
+
+class Leaser(Protocol):
+    """What gives devices to tests: the broker in this process, or the controller's through a link."""
+
+    def acquire(
+        self,
+        groups: Sequence[Group],
+        owner: str,
+        preferred: Sequence[str] = (),
+        *,
+        closest_pair: bool = False,
+        timeout_s: float | None = None,
+    ) -> Lease:
+        """Wait for distinct devices for all groups and hold them."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """Give them back."""
+        ...
+
+
+def place() -> list[str | None]:
+    """Host name and boot id: two processes with the same pair see the same devices."""
+    from pytest_gpucoexist.host import local_host
+
+    host = local_host()
+    try:
+        boot_id: str | None = host.read_text("/proc/sys/kernel/random/boot_id")
+    except OSError:
+        boot_id = None
+    return [host.name, boot_id]
+
+
+def lease_of(owner: str, value: Sequence[Any]) -> Lease:
+    from pytest_gpucoexist.leases.broker import Lease
+
+    number, devices = value
+    return Lease(owner=owner, devices=tuple(tuple(group) for group in devices), number=number)
+
+
+def send(channel: Channel, message: object) -> None:
+    try:
+        channel.send(message)
+    except OSError:
+        # The other side is gone; `pytest_testnodedown` or the end of the channel takes care of what it held.
+        return
