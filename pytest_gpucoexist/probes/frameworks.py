@@ -56,7 +56,7 @@ def find_frameworks(host: Host, site: SitePackages) -> tuple[list[Runtime], list
         owners = [each for each in site.named(OWNERS[name]) if path.startswith(f"{each.folder}/")]
         try:
             built = judge(host, site, path, owners)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             conflicts.append(
                 Conflict(
                     subject=name,

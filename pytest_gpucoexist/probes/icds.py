@@ -38,7 +38,7 @@ def find_icds(host: Host) -> tuple[list[Runtime], list[Conflict]]:
         for path in dict.fromkeys(paths):
             try:
                 runtimes.append(_driver(host, name, path))
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 if isinstance(error, OSError) and error.errno == errno.ENOENT and not host.covers(path):
                     continue
                 reason = error.strerror if isinstance(error, OSError) else error

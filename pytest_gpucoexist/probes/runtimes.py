@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.model.machine import Conflict, Runtime
 from pytest_gpucoexist.probes.distributions import SitePackages
@@ -167,11 +167,10 @@ def _toolkit(host: Host, root: str, conflicts: list[Conflict]) -> tuple[str | No
     path = f"{root}/version.json"
     try:
         data = json.loads(host.read_text(path))
-        versions = [data[key]["version"] if key in data else None for key in ("cuda", "cuda_cudart")]
-        return versions[0], versions[1]
+        return _version_in(data, "cuda"), _version_in(data, "cuda_cudart")
     except OSError:
         pass
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         message = f"{path} cannot be understood: {error}"
         conflicts.append(Conflict(subject=path, kind="broken_file", message=message, claims={path: str(error)}))
         return None, None
@@ -180,6 +179,16 @@ def _toolkit(host: Host, root: str, conflicts: list[Conflict]) -> tuple[str | No
     except OSError:
         match = None
     return (match[1] if match else None), None
+
+
+def _version_in(data: Any, key: str) -> str | None:
+    """Return the version of a component. Raises TypeError or KeyError where there is one of another form."""
+    if key not in data:
+        return None
+    version = data[key]["version"]
+    if not isinstance(version, str):
+        raise TypeError(f"the version of {key} is no text")
+    return version
 
 
 def _rocm(host: Host, libraries: LibraryFolders, site: SitePackages, conflicts: list[Conflict]) -> Iterator[Runtime]:

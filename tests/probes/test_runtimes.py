@@ -6,6 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, strategies as st
 
 from pytest_gpucoexist.host import local_host
 from pytest_gpucoexist.probes.libraries import LibraryFolders
@@ -150,7 +151,9 @@ class TestCudaRuntime:
         assert found(InstalledHost(files={"/usr/local/cuda-11/README": "x"}), "cudart") == []
         assert found(InstalledHost(files={"/usr/local/cuda-11/version.txt": "soon"}), "cudart") == []
 
-    @pytest.mark.parametrize("text", ["{", '{"cuda": 12}', '{"cuda": {}}', "\x00\xff", "7"])
+    @pytest.mark.parametrize(
+        "text", ["{", '{"cuda": 12}', '{"cuda": {}}', "\x00\xff", "7", '{"cuda": {"version": 12}}']
+    )
     def test_a_broken_version_file_is_a_conflict(self, text: str) -> None:
         path = "/usr/local/cuda-12.4/version.json"
         runtimes, conflicts = find_runtimes(InstalledHost(files={path: text}))
@@ -344,3 +347,37 @@ def test_this_machine_can_be_asked() -> None:
     runtimes, _conflicts = find_runtimes(local_host())
     assert "pytest" not in {runtime.name for runtime in runtimes}
     assert all(runtime.source for runtime in runtimes)
+
+
+DEEP = "[" * 60000
+GARBAGE = st.one_of(
+    st.binary(max_size=200),
+    st.sampled_from(
+        ["", "{}", "[]", "null", "[1", DEEP, '{"ICD": {"library_path": "x"}}', '{"cuda": {"version": []}}']
+    ),
+)
+
+
+@given(data=st.data())
+def test_no_content_of_any_file_raises(data: st.DataObject) -> None:
+    paths = [
+        "/etc/ld.so.conf",
+        "/usr/local/cuda-12.4/version.json",
+        "/usr/local/cuda-12.4/version.txt",
+        "/opt/rocm/.info/version",
+        "/etc/OpenCL/vendors/a.icd",
+        "/etc/vulkan/icd.d/a.json",
+        "/etc/glvnd/egl_vendor.d/a.json",
+        *(
+            f"{SITE}/{name}"
+            for name in ("torch/__init__.py", "torch/version.py", "cupy/__init__.py", "cupy/_version.py")
+        ),
+        *(f"{SITE}/{name}" for name in ("cupy/.data/_wheel.json", "onnxruntime/__init__.py")),
+        f"{SITE}/onnxruntime/capi/build_and_package_info.py",
+        *(f"{SITE}/cupy{kind}-1.0.dist-info/RECORD" for kind in ("", "_cuda12x")),
+        f"{SITE}/cupy-1.0.dist-info/top_level.txt",
+    ]
+    host = InstalledHost(files={path: data.draw(GARBAGE) for path in data.draw(st.sets(st.sampled_from(paths)))})
+    runtimes, conflicts = find_runtimes(host)
+    assert all(runtime.version is None or isinstance(runtime.version, str) for runtime in runtimes)
+    assert all(conflict.message for conflict in conflicts)

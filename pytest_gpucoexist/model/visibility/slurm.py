@@ -3,7 +3,7 @@
 Slurm counts the GPUs of a node in one row, vendor after vendor in the order of `Gres=` in slurm.conf, and exports
 the same list to every vendor: on a node with `Gres=gpu:nvidia:2,gpu:amd:2`, `--gres=gpu:amd:1` gives
 `CUDA_VISIBLE_DEVICES=2 ROCR_VISIBLE_DEVICES=2` (and `GPU_DEVICE_ORDINAL`, `ZE_AFFINITY_MASK`), where ROCm has only
-0 and 1. `SLURM_STEP_GPUS` or `SLURM_JOB_GPUS` hold the list. Seen with Slurm 22.05 and 24.11. Where Slurm confines a
+0 and 1. `SLURM_STEP_GPUS` or `SLURM_JOB_GPUS` hold the list. Seen with Slurm 22.05. Where Slurm confines a
 job to its devices, it counts from 0 among those and the lists differ from `SLURM_*_GPUS`: nothing to translate.
 """
 

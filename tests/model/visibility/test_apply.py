@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, strategies as st
 
 from pytest_gpucoexist.model.visibility import apply_masks
 from tests.model.visibility.machines import (
@@ -173,3 +174,22 @@ def test_the_order_of_the_list_is_the_order_of_the_devices() -> None:
     environ = {"ZE_AFFINITY_MASK": "1,0", "ZE_FLAT_DEVICE_HIERARCHY": "FLAT"}
     flat = apply_masks(environ, two_of_each())
     assert only_mask(flat.masks, "ZE_AFFINITY_MASK", "level-zero").devices == (intel(1).key, intel(0).key)
+
+
+VARIABLES = (
+    *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"),
+    *("ONEAPI_DEVICE_SELECTOR", "CUDA_DEVICE_ORDER", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS"),
+)
+TEXT = st.one_of(st.text(max_size=12), st.text(alphabet="0123456789,-. xXGPUMIabc:;!*", max_size=12))
+
+
+@given(environ=st.dictionaries(st.sampled_from(VARIABLES), TEXT))
+def test_no_value_of_any_variable_raises(environ: dict[str, str]) -> None:
+    found = apply_masks(environ, two_of_each())
+    keys = {gpu.key for gpu in found.gpus}
+    assert all(set(mask.devices or ()) <= keys for mask in found.masks)
+    assert all(environ[mask.variable] == mask.value for mask in found.masks)
+    # A GPU that is hidden is hidden by some mask of its own vendor's runtimes.
+    for gpu in found.gpus:
+        hiding = [mask for mask in found.masks if mask.devices is not None and gpu.key not in mask.devices]
+        assert gpu.visible or hiding

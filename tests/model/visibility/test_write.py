@@ -174,7 +174,7 @@ def machines(draw: st.DrawFn) -> Machine:
             index,
             device_id=model,
             pci_address=f"0000:{0x10 + slots[index]:02x}:00.0",
-            arch=draw(st.sampled_from(["8.9", None])),
+            arch=draw(st.sampled_from(["8.9", "3.5", None])),
         )
         for index, model in enumerate(models)
     ]
