@@ -126,10 +126,17 @@ def _by_folder(host: Host) -> dict[str, list[str]]:
 
 
 def _address_of_link(host: Host, path: str) -> str | None:
+    """Tell the function behind `/sys/class/drm/<node>/device`; a recorded link that dangles still names it."""
     try:
         return normal_pci_address(host.resolve(path).rpartition("/")[2])
     except OSError:
+        pass
+    try:
+        parts = host.read_link(path.removesuffix("/device")).split("/")
+    except OSError:
         return None
+    # ../../devices/pci0000:00/0000:00:03.1/0000:0a:00.0/drm/card0
+    return normal_pci_address(parts[-3]) if len(parts) > 3 and parts[-2] == "drm" else None
 
 
 def _is_pci(host: Host, path: str, uevent: Uevent) -> bool:

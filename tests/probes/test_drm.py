@@ -85,6 +85,16 @@ def test_nodes_are_found_in_the_class_folder_when_the_function_has_no_drm_folder
     assert discover(host_of(tree)).gpus[3].drm == DrmNodes(card="card2", render="renderD130")
 
 
+def test_a_dangling_link_of_the_class_folder_still_names_its_function() -> None:
+    tree = a_workstation().tree
+    folder = "devices/pci0000:80/0000:80:03.1/0000:81:00.0/drm"
+    tree.add_link("/sys/class/drm/card2", f"../../{folder}/card2")
+    tree.add_link("/sys/class/drm/renderD130", f"../../{folder}/renderD130")
+    tree.add_link("/sys/class/drm/card5", "../../devices/platform/vkms/drm/card5")
+    tree.add_dir("/sys/class/drm/card6")
+    assert discover(host_of(tree)).gpus[3].drm == DrmNodes(card="card2", render="renderD130")
+
+
 def test_an_empty_drm_folder_is_no_nodes() -> None:
     tree = a_workstation().tree
     tree.add_dir("/sys/devices/pci0000:80/0000:80:03.1/0000:81:00.0/drm")
