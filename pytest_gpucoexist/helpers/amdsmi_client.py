@@ -7,6 +7,7 @@ raises AttributeError("…/libamd_smi.so: undefined symbol: …").
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 from importlib import metadata
@@ -30,6 +31,11 @@ def load_amdsmi_client() -> tuple[Any, dict[str, Any]]:
             raise HelperAbsent("amdsmi is not installed (pip install 'pytest-gpucoexist[amd]')") from None
         raise HelperBroken(f"amdsmi {version or ''} cannot be imported: {error}") from None
     except KeyError as error:
+        unloadable = _unloadable()
+        if unloadable is not None:
+            raise HelperBroken(
+                f"amdsmi {version or ''} is installed, but its library cannot be loaded: {unloadable}"
+            ) from None
         raise HelperAbsent(
             f"amdsmi {version or ''} is installed, but found no {error.args[0]}: install amd-smi-lib, or set ROCM_PATH"
         ) from None
@@ -43,6 +49,18 @@ def load_amdsmi_client() -> tuple[Any, dict[str, Any]]:
         "path": os.path.realpath(module.__file__) if module.__file__ else None,
     }
     return module, client
+
+
+def _unloadable() -> str | None:
+    """Say why a library that is there cannot be loaded; amdsmi raises the same KeyError as for one that is not."""
+    rocm = os.environ.get("ROCM_HOME") or os.environ.get("ROCM_PATH") or "/opt/rocm"
+    for path in (os.path.join(rocm, "lib", "libamd_smi.so"), "libamd_smi.so"):
+        try:
+            ctypes.CDLL(path)
+        except OSError as error:
+            if "No such file" not in str(error):
+                return str(error)
+    return None
 
 
 def _owner() -> tuple[str | None, str | None]:

@@ -1,7 +1,7 @@
-"""NVIDIA's own libnvidia-ml, from Debian's section non-free, unpacked into a folder and not installed.
+"""Libraries of the vendors as Debian packages them, unpacked into a folder and not installed.
 
-apt runs under a configuration of the test's own: the system's mirrors, with the section non-free, and lists and caches
-in a folder of the test. Nothing of the system changes.
+apt runs under a configuration of the test's own: the system's mirror, with the section and release that are wanted,
+lists and caches in a folder of the test. Nothing of the system changes.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ class NotReachable(Exception):  # noqa: N818 - a reason to skip
     """The package cannot be had here; the message says why."""
 
 
-def unpacked(package: str, cache: Path) -> Path:
-    """Return a folder with the content of a Debian package of this release. Raises NotReachable."""
-    folder = cache / package
+def unpacked(cache: Path, *packages: str, section: str = "main", release: str | None = None) -> Path:
+    """Return a folder with the content of Debian packages, of this release or another. Raises NotReachable."""
+    folder = cache / "-".join(["deb", release or "own", *packages])[:100]
     if folder.is_dir():
         return folder
-    work = cache / f"{package}.{os.getpid()}"
+    work = cache / f"deb-work.{os.getpid()}"
     shutil.rmtree(work, ignore_errors=True)
     for name in ("lists/partial", "archives/partial", "root"):
         (work / name).mkdir(parents=True)
     try:
         config = work / "apt.conf"
-        config.write_text(_configuration(work, _sources(work)))
+        config.write_text(_configuration(work, _sources(work, section, release)))
         _run(["apt-get", "-q", "update"], work, config)
-        _run(["apt-get", "-q", "download", package], work, config)
-        (archive,) = work.glob(f"{package}_*.deb")
-        _run(["dpkg", "-x", str(archive), str(work / "root")], work, config)
+        _run(["apt-get", "-q", "download", *packages], work, config)
+        for archive in sorted(work.glob("*.deb")):
+            _run(["dpkg", "-x", str(archive), str(work / "root")], work, config)
         (work / "root").rename(folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return folder
 
 
-def _sources(work: Path) -> Path:
-    """Write a list of the system's own mirrors with the section non-free."""
+def _sources(work: Path, section: str, wanted: str | None) -> Path:
+    """Write a list of the system's own mirror, with one section of one release."""
     system = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
     release = system.get("VERSION_CODENAME", "")
     if system.get("ID") != "debian" or platform.machine() != "x86_64":
@@ -60,7 +60,7 @@ def _sources(work: Path) -> Path:
             else:
                 continue
             sources = work / "sources.list"
-            sources.write_text(f"deb {options}{address} {release} non-free\n")
+            sources.write_text(f"deb {options}{address} {wanted or release} {section}\n")
             return sources
     raise NotReachable(f"no mirror of Debian {release} is configured")
 

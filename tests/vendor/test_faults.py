@@ -40,13 +40,12 @@ def test_a_hanging_nvml_costs_its_deadline_and_delays_nobody(machine: FakeMachin
     machine.nvidia(RTX_4090)
     machine.amd(W7900)
     machine.fault("nvidia.nvmlInitWithFlags", "hang 60")
-    replies = local_host().ask_all(["nvml", "amdsmi"], deadline_s=4)
+    replies = local_host().ask_all(["nvml", "amdsmi"], deadline_s=5)
     assert replies["nvml"].status == "broken"
-    assert replies["nvml"].detail == "no answer within 4 s"
+    assert replies["nvml"].detail == "no answer within 5 s"
     assert replies["nvml"].left_behind is None
     assert replies["nvml"].duration_s < 30  # not the 60 s of the library
-    assert replies["amdsmi"].status == "ok"
-    assert replies["amdsmi"].duration_s < replies["nvml"].duration_s
+    assert replies["amdsmi"].status == "ok"  # it had its own time, at the same time
     assert all(is_dead(pid) for pid in machine.callers())
 
 
@@ -234,3 +233,15 @@ def test_amdsmi_of_another_release_than_its_library(
     assert "does not match" in reply.detail
     assert str(library / "lib" / "libamd_smi.so") in reply.detail
     assert "it has no amdsmi_" in reply.detail
+
+
+def test_amdsmi_whose_library_is_no_library(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libamd_smi.so").write_text("not an ELF file")
+    for name in ("LD_LIBRARY_PATH", "ROCM_PATH", "ROCM_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    reply = ask("amdsmi")
+    assert reply.status == "broken"
+    assert "its library cannot be loaded" in (reply.detail or "")

@@ -43,7 +43,8 @@ def observe(vendor: str, **replies: Any) -> list[Observation]:
 
 def readings(observation: Observation) -> dict[str, Any]:
     return {
-        item.field: item.value if item.status == "ok" else (item.status, item.detail) for item in observation.readings
+        reading.field: reading.value if reading.status == "ok" else (reading.status, reading.detail)
+        for reading in observation.readings
     }
 
 

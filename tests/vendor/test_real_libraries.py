@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pytest_gpucoexist.host import local_host
 from pytest_gpucoexist.probes import discover
 from pytest_gpucoexist.testing.builder import a_machine
 from tests.vendor.debian import NotReachable, unpacked
+from tests.vendor.environments import installed
 from tests.vendor.hosts import asking_here
 
 pytestmark = pytest.mark.slow
@@ -18,10 +20,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def nvidia_library(fake_drivers_cache: Path) -> Path:
     """A folder with NVIDIA's own `libnvidia-ml.so.1`."""
-    if Path("/dev/nvidiactl").exists():
+    if Path("/proc/driver/nvidia").exists():
         pytest.skip("this machine has an NVIDIA driver")
     try:
-        root = unpacked("libnvidia-ml1", fake_drivers_cache)
+        root = unpacked(fake_drivers_cache, "libnvidia-ml1", section="non-free")
     except NotReachable as reason:
         pytest.skip(f"NVIDIA's own libnvidia-ml: {reason}")
     (library,) = root.rglob("libnvidia-ml.so.1")
@@ -42,3 +44,45 @@ def test_a_machine_without_a_driver(nvidia_library: Path, monkeypatch: pytest.Mo
     assert not gpu.usable.cuda
     assert gpu.facts["arch"].status == "unsupported"
     assert gpu.facts["arch"].detail == "NVML is installed, but the nvidia driver is not loaded"
+
+
+@pytest.fixture
+def amd_library(fake_drivers_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """AMD's own library 6.1.2 where amdsmi looks; helpers run under the C library that it was built for."""
+    if Path("/sys/class/kfd").exists():
+        pytest.skip("this machine has an AMD driver")
+    packages = ("libamd-smi0", "libc6", "libgcc-s1", "libstdc++6", "libdrm2", "libdrm-amdgpu1")
+    try:
+        root = unpacked(fake_drivers_cache, *packages, release="trixie")
+    except NotReachable as reason:
+        pytest.skip(f"AMD's own libamd_smi: {reason}")
+    folder = root / "usr/lib/x86_64-linux-gnu"
+    python = tmp_path / "python"
+    loader = f"{folder}/ld-linux-x86-64.so.2 --argv0 {sys.executable} --library-path {folder} {sys.executable}"
+    python.write_text(f'#!/bin/sh\nexec {loader} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    (tmp_path / "rocm" / "lib").mkdir(parents=True)
+    library = (folder / "libamd_smi.so.0").resolve()
+    (tmp_path / "rocm" / "lib" / "libamd_smi.so").symlink_to(library)
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path / "rocm"))
+    monkeypatch.setenv("ROCM_HOME", str(tmp_path / "rocm"))
+    return str(library)
+
+
+@pytest.fixture
+def amdsmi_6_1(fake_drivers_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of the library's own release, before the installed one."""
+    monkeypatch.syspath_prepend(str(installed(fake_drivers_cache, "amdsmi==6.1.2")))
+
+
+def test_amdsmi_without_a_driver(amdsmi_6_1: None, amd_library: str) -> None:
+    reply = local_host().ask("amdsmi", deadline_s=30)
+    assert reply.status == "unsupported"
+    assert (reply.detail or "").startswith("AMD SMI is installed, but the amdgpu driver is not loaded")
+
+
+def test_amdsmi_and_the_library_of_another_release(amd_library: str) -> None:
+    reply = local_host().ask("amdsmi", deadline_s=30)
+    assert reply.status == "broken"
+    assert f"amdsmi 7.0.2 does not match {amd_library}: it has no amdsmi_" in (reply.detail or "")
