@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["CollectionHeader", "Header", "collection_header"]
+__all__ = ["CollectionHeader", "Header", "collection_header", "machine_lines"]
 
 
 class Header:
@@ -20,7 +20,7 @@ class Header:
     def pytest_report_header(self) -> list[str]:
         """Name every option in force."""
         options = self._session.options
-        words = [_word(name, getattr(self._session.config.option, _dest(name), None)) for name in options.given]
+        words = [name if text == "True" else f"{name}={text}" for name, text in options.given.items()]
         lines = [f"gpucoexist: {', '.join(words)}"]
         if options.machine is not None:
             lines.append(
@@ -43,28 +43,24 @@ class CollectionHeader:
 
 def collection_header(session: GpuSession) -> CollectionHeader:
     """Make the lines about the machine of this session, which has been discovered."""
-    from pytest_gpucoexist.reports.terminal import machine_header
-
-    options = session.options
-    interferences = [] if options.mask_style == "auto" else [f"mask style: {options.mask_style}"]
     machine = session.machine()
-    if session.config.option.verbose < 0:
+    if getattr(session.config.option, "verbose", 0) < 0:
         return CollectionHeader([f"SIMULATED machine: {machine.name}"] if machine.simulated else [])
-    lines = machine_header(
-        machine,
-        promised=options.require,
-        simulate=options.simulate,
-        observe=options.observe,
-        interferences=interferences,
-    )
+    lines = machine_lines(session)
     count = session.selected
     lines.append(f"  {count} selected test{'' if count == 1 else 's'} need{'s' if count == 1 else ''} a GPU")
     return CollectionHeader(lines)
 
 
-def _dest(name: str) -> str:
-    return f"gpu_{name.replace('-', '_')}"
+def machine_lines(session: GpuSession) -> list[str]:
+    """Describe the machine of a session, which has been discovered, and what was asked for."""
+    from pytest_gpucoexist.reports.terminal import machine_header
 
-
-def _word(name: str, value: object) -> str:
-    return name if value is None or value is True else f"{name}={value}"
+    options = session.options
+    return machine_header(
+        session.machine(),
+        promised=options.require,
+        simulate=options.simulate,
+        observe=options.observe,
+        interferences=[] if options.mask_style == "auto" else [f"mask style: {options.mask_style}"],
+    )

@@ -34,6 +34,11 @@ def register(config: pytest.Config) -> None:
     for name, line in MARK_LINES.items():
         if name not in foreign:
             config.addinivalue_line("markers", line)
+    registered = {_name(line) for line in config.getini("markers")}
+    for line in config.getini("gpu_marks"):
+        name, _, mark = line.partition(":")
+        if name.strip().isidentifier() and name.strip() not in registered:
+            config.addinivalue_line("markers", f"{name.strip()}: stands for {mark.strip()} (gpu_marks)")
 
 
 def foreign_names(config: pytest.Config) -> frozenset[str]:
@@ -42,11 +47,12 @@ def foreign_names(config: pytest.Config) -> frozenset[str]:
     A conftest may register a name long after us: ask again when collection has ended.
     """
     ours = set(MARK_LINES.values())
-    names = set()
-    for line in config.getini("markers"):
-        if line not in ours:
-            names.add(line.split(":")[0].split("(")[0].strip())
+    names = {_name(line) for line in config.getini("markers") if line not in ours}
     return frozenset(names & MARK_LINES.keys())
+
+
+def _name(line: str) -> str:
+    return line.split(":", maxsplit=1)[0].split("(", maxsplit=1)[0].strip()
 
 
 def parse_mark_text(text: str) -> list[MarkText]:

@@ -48,9 +48,9 @@ _SPECS = (
 
 
 class Options:
-    """What was asked for, checked. `given` names the options that were set anywhere."""
+    """What was asked for, checked. `given` has the options that were set anywhere, as they were written."""
 
-    def __init__(self, values: Mapping[str, Any], given: tuple[str, ...]) -> None:
+    def __init__(self, values: Mapping[str, Any], given: Mapping[str, str]) -> None:
         """`values` has a checked value for every option."""
         self.given = given
         self.require: str | None = values["require"]
@@ -92,18 +92,18 @@ def add_options(parser: pytest.Parser) -> None:
 def read_options(config: pytest.Config) -> Options:
     """Collect and check all values. Raises pytest.UsageError that lists the good ones."""
     values: dict[str, Any] = {}
-    given: list[str] = []
+    given: dict[str, str] = {}
     for spec in _SPECS:
         where, raw = _lookup(config, spec.name)
         if raw is not None:
-            given.append(spec.name)
+            given[spec.name] = str(raw)
         values[spec.name] = _checked(spec, where, raw)
     values["promises"] = _promises(values["require"])
     where, raw = _lookup(config, "helper-deadline")
     values["helper-deadline"] = _deadline(where, raw)
     if values["simulate"] and values["machine"] is None:
         raise pytest.UsageError("--gpu-simulate needs a replayed machine: add --gpu-machine=demo or --gpu-machine=PATH")
-    return Options(values, tuple(given))
+    return Options(values, given)
 
 
 def _lookup(config: pytest.Config, name: str) -> tuple[str, Any]:

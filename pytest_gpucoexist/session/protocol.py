@@ -9,7 +9,7 @@ import pytest
 from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.model.plan import is_promised
 from pytest_gpucoexist.session.fixture_needs import our_fixtures
-from pytest_gpucoexist.session.frameworks import framework_of_skip
+from pytest_gpucoexist.session.frameworks import framework_of_report
 from pytest_gpucoexist.session.leasing import HOLDING, LACKING, hold, let_go
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ __all__ = ["GpuProtocol"]
 HOLD_ERROR = pytest.StashKey[str]()
 """On an item: why its devices cannot be held."""
 
-SKIPPED = pytest.StashKey[str]()
-"""On an item: the reason with which the suite itself skipped it."""
+SKIPPED = pytest.StashKey["tuple[str, str] | None"]()
+"""On an item: what a skip by the suite itself comes to, and its reason."""
 
 
 class GpuProtocol:
@@ -75,9 +75,11 @@ class GpuProtocol:
         decision = self._session.decision(item)
         if decision is not None:
             if report.when == "setup":
-                item.stash[SKIPPED] = ""
+                item.stash[SKIPPED] = None
             if report.skipped and not hasattr(report, "wasxfail"):
-                item.stash[SKIPPED] = _reason(report) or "skipped"
+                reason = _reason(report)
+                lacking = framework_of_report(report) or item.stash.get(LACKING, None) == reason
+                item.stash[SKIPPED] = "missing" if lacking else "not_run", reason
                 if decision.outcome != "run" and report.when == "setup" and isinstance(report.longrepr, tuple):
                     # The skip was raised here; a person looks for it at the test.
                     path, line, _ = item.reportinfo()
@@ -111,14 +113,10 @@ class GpuProtocol:
 
 
 def _outcome(item: pytest.Item, decision: Decision, *, simulated: bool) -> tuple[str, str | None]:
-    if decision.outcome == "error":
-        return "not_run", decision.reason
-    skipped = item.stash.get(SKIPPED, "")
-    if decision.outcome != "run" and (skipped or not item.config.option.gpu_observe):
-        return decision.outcome, decision.reason
-    if skipped:
-        lacking = framework_of_skip(skipped) or item.stash.get(LACKING, None) == skipped
-        return ("missing" if lacking else "not_run"), skipped
+    if decision.outcome != "run":
+        return ("not_run" if decision.outcome == "error" else decision.outcome), decision.reason
+    if skipped := item.stash.get(SKIPPED, None):
+        return skipped
     if HOLD_ERROR in item.stash:
         return "busy", item.stash[HOLD_ERROR]
     return ("simulated" if simulated else "ran"), None
@@ -135,10 +133,9 @@ def _plain(value: Any) -> Any:
     return encode(value)
 
 
-def _reason(report: pytest.TestReport) -> str | None:
-    if isinstance(report.longrepr, tuple):
-        return str(report.longrepr[2]).removeprefix("Skipped: ")
-    return None
+def _reason(report: pytest.TestReport) -> str:
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    return str(text).removeprefix("Skipped: ")
 
 
 def _properties(told: dict[str, Any]) -> list[tuple[str, object]]:

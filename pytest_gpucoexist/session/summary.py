@@ -32,6 +32,8 @@ def summarize(session: GpuSession, reporter: Any) -> None:
     if not (lines or table or none_ran or session.notes):
         return
     reporter.section("GPU coexistence")
+    for line in _machine_of_workers(session):
+        reporter.line(line)
     for line in lines:
         reporter.line(line)
     if table is not None:
@@ -43,6 +45,15 @@ def summarize(session: GpuSession, reporter: Any) -> None:
         reporter.line(note, red=note.startswith("ERROR"))
     if none_ran is not None:
         reporter.line(none_ran, red=bool(session.options.promises), yellow=not session.options.promises, bold=True)
+
+
+def _machine_of_workers(session: GpuSession) -> list[str]:
+    """Describe the machine at the end of a distributed run: at its beginning nobody had collected."""
+    if session.discovered is None or not session.config.pluginmanager.has_plugin("dsession"):
+        return []
+    from pytest_gpucoexist.session.header import machine_lines
+
+    return machine_lines(session)
 
 
 def screen_of(reporter: Any) -> Screen:

@@ -66,7 +66,8 @@ def test_the_devices_of_a_vendor_are_candidates() -> None:
          "needs 1 AMD GPU with ROCm, gfx11*; found 0000:c1:00.0 (is gfx90a)"),
         (need("cuda", driver=">=550"), machine(nvidia()), "missing",
          "needs 1 NVIDIA GPU with CUDA, driver >=550; found 0000:41:00.0 (driver 535.261.03)"),
-        (need("gpu", features="ecc"), machine(nvidia()), "missing", "needs 1 GPU, ecc; found 0000:41:00.0 (has no ecc)"),
+        (need("gpu", features="ecc"), machine(nvidia()), "missing",
+         "needs 1 GPU, ecc; found 0000:41:00.0 (has no ecc)"),
         (need("cuda", framework="torch"), machine(nvidia()), "missing",
          "needs 1 NVIDIA GPU with CUDA and torch; torch is not installed"),
         (need("cuda", framework="torch>=3"), machine(nvidia(), runtimes=(torch("2.9.0+cu128", "nvidia"),)), "missing",
@@ -91,8 +92,8 @@ def test_the_devices_of_a_vendor_are_candidates() -> None:
         (restrict(need("gpu"), device="amd0"), machine(nvidia()), "missing",
          "needs 1 GPU, namely amd0; found 0000:41:00.0 (not amd0)"),
         (restrict(need("gpu"), node=1), machine(nvidia(), amd(numa_node=None, usable=Usable())), "missing",
-         "needs 1 GPU, of NUMA node 1; found 0000:41:00.0 (on NUMA node 0), 0000:c1:00.0 (on an unknown NUMA node, "
-         "ROCm cannot use it)"),
+         ("needs 1 GPU, of NUMA node 1; found 0000:41:00.0 (on NUMA node 0), 0000:c1:00.0 (on an unknown NUMA node, "
+         "ROCm cannot use it)")),
     ],
 )  # fmt: skip
 def test_a_reason_names_what_is_missing_and_what_was_found(
@@ -153,8 +154,8 @@ def test_intel_counts_when_asked_for_or_when_a_runtime_is_there() -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "fits"),
-    [("8.6", True), ("8", False), (">=8.0", True), (">8.6", False), ("<9", True), ("!=8.6", False), (">=8.0,<8.6", False),
-     ("<=8.6", True), ("10.0", False)],
+    [("8.6", True), ("8", False), (">=8.0", True), (">8.6", False), ("<9", True), ("!=8.6", False),
+     (">=8.0,<8.6", False), ("<=8.6", True), ("10.0", False)],
 )  # fmt: skip
 def test_compute_capability_is_compared_as_numbers(pattern: str, fits: bool) -> None:
     assert match(need("cuda", arch=pattern), machine(nvidia())).satisfied is fits
@@ -190,7 +191,9 @@ def test_same_node() -> None:
     assert "0000:42:00.0 (on unknown NUMA node)" in refusal(need("cuda", count=2, same_node=True), unknown)[1]
     single = machine(nvidia(0, numa_node=None), nvidia(1, numa_node=None), numa_nodes=EMPTY.numa_nodes[:1])
     assert candidates(need("cuda", count=2, same_node=True), single)
-    assert "at the same time; found 0000:41:00.0 (NUMA node 0)" in refusal(need("cross_vendor", same_node=True), dual())[1]
+    assert (
+        "at the same time; found 0000:41:00.0 (NUMA node 0)" in refusal(need("cross_vendor", same_node=True), dual())[1]
+    )
     assert candidates(need("cross_vendor", same_node=True), machine(nvidia(), amd(numa_node=0)))
 
 

@@ -30,7 +30,11 @@ def one(name: str, **kwargs: Any) -> str:
         ("cuda", {"memory": "8 GiB"}, "1 NVIDIA GPU with CUDA, ≥ 8 GiB"),
         ("cuda", {"arch": ">=8.0"}, "1 NVIDIA GPU with CUDA, compute capability >=8.0"),
         ("cuda", {"runtime": ">=12.4"}, "1 NVIDIA GPU with CUDA and CUDA >=12.4"),
-        ("cuda", {"runtime": "tensorrt>=10", "driver": ">=535"}, "1 NVIDIA GPU with CUDA and tensorrt>=10, driver >=535"),
+        (
+            "cuda",
+            {"runtime": "tensorrt>=10", "driver": ">=535"},
+            "1 NVIDIA GPU with CUDA and tensorrt>=10, driver >=535",
+        ),
         ("rocm", {"count": 2, "same_node": True}, "2 AMD GPUs with ROCm, on one NUMA node"),
         ("rocm", {"arch": ["gfx90a", "gfx11*"]}, "1 AMD GPU with ROCm, gfx90a or gfx11*"),
         ("gpu", {"framework": ("torch>=2.4", "cupy")}, "1 GPU with torch>=2.4 and cupy"),
@@ -125,7 +129,14 @@ def test_a_need_survives_the_way_to_a_worker() -> None:
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("6 GiB", 6 * GIB), ("1.5GB", 1_500_000_000), ("500 mb", 500_000_000), ("1 TiB", 1024 * GIB), (77, 77), ("9 B", 9)],
+    [
+        ("6 GiB", 6 * GIB),
+        ("1.5GB", 1_500_000_000),
+        ("500 mb", 500_000_000),
+        ("1 TiB", 1024 * GIB),
+        (77, 77),
+        ("9 B", 9),
+    ],
 )
 def test_memory(text: object, count: int) -> None:
     assert parse_memory(text) == count
@@ -139,10 +150,12 @@ def test_memory_is_written_as_it_is_read(amount: int, unit: str) -> None:
 @given(st.text(max_size=12))
 def test_no_text_breaks_the_parsers(text: str) -> None:
     for parse in (parse_memory, lambda value: parse_condition(value, what="runtime")):
+        complaint = ""
         try:
             parse(text)
         except RequirementError as error:
-            assert repr(text) in str(error)
+            complaint = str(error)
+        assert not complaint or repr(text) in complaint
 
 
 @pytest.mark.parametrize(

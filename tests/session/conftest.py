@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+# pytester forgets modules that an inner run imported first: what is patched must have been imported here.
+import pytest_gpucoexist.model.plan
+import pytest_gpucoexist.session.discovery
 from tests.machines import dual, write_machine
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Calla
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
-    def run(*args: str, on: Machine | None | str = "dual", real: bool = False, **options: Any) -> pytest.RunResult:
+    def run(*args: str, on: Machine | str | None = "dual", real: bool = False, **options: Any) -> pytest.RunResult:
         given: list[str] = []
         machine = dual() if on == "dual" else on
         if machine is not None and not isinstance(machine, str):
@@ -34,7 +37,7 @@ def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Calla
             given = [f"--gpu-machine={path}"]
             if real:
                 # As if it were this computer: what a runner with GPUs sees.
-                monkeypatch.setattr("pytest_gpucoexist.session.discovery.discover_machine", lambda *_: machine)
+                monkeypatch.setattr(pytest_gpucoexist.session.discovery, "discover_machine", lambda *_: machine)
                 given = []
         plugins = ["-p", "gpucoexist", "-p", "no:cacheprovider"]
         if any(arg.startswith("-n") for arg in args):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_gpucoexist.session import discovery
 from pytest_gpucoexist.session.marks import MARK_LINES, parse_mark_text
 from tests.machines import dual, machine, nvidia
 
@@ -66,7 +67,9 @@ def test_marks_work_everywhere(session: Session, pytester: pytest.Pytester, args
 
 
 def test_a_mark_on_a_module(session: Session, pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("import pytest\npytestmark = [pytest.mark.cuda(count=2)]\ndef test_it(gpus): assert len(gpus) == 2")
+    pytester.makepyfile(
+        "import pytest\npytestmark = [pytest.mark.cuda(count=2)]\ndef test_it(gpus): assert len(gpus) == 2"
+    )
     session("--gpu-simulate").assert_outcomes(passed=1)
     session("--gpu-simulate", on=machine(nvidia())).assert_outcomes(skipped=1)
 
@@ -139,7 +142,7 @@ def test_marks_of_the_project_can_be_mapped(session: Session, pytester: pytest.P
         def test_both(): pass
         """
     )
-    result = session("--gpu-simulate", "--gpu-machine=machine.json", "-W", "ignore")
+    result = session("--gpu-simulate", "--strict-markers")
     result.assert_outcomes(passed=3, skipped=1)
     result.stdout.fnmatch_lines(["1 test (missing): needs 2 AMD GPUs with ROCm; found 0000:c1:00.0 (fits)"])
 
@@ -235,7 +238,7 @@ def test_malformed_marks_are_errors_that_name_the_test(
 def test_collect_only_checks_marks_and_discovers_nothing(
     session: Session, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_gpucoexist.session.discovery.discover_machine", lambda *_: pytest.fail("discovered"))
+    monkeypatch.setattr(discovery, "discover_machine", lambda *_: pytest.fail("discovered"))
     pytester.makepyfile("import pytest\n@pytest.mark.gpu\ndef test_it(): pass")
     result = session("--collect-only", "--gpu-require=cuda", on=None)
     result.stdout.fnmatch_lines(["*<Function test_it>*", "*1 test collected*"])
