@@ -173,11 +173,12 @@ def _load(archive: tarfile.TarFile, where: str) -> MemoryTree:
 
 
 def _safe_path(name: str, where: str) -> str:
-    if name.startswith("/") or "\\" in name or re.match(r"[A-Za-z]:/", name):
+    if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:[/\\]", name):
         raise RecordingError(f"{where}: member {name!r} has an absolute path; refused")
-    parts = [part for part in name.split("/") if part not in {"", "."}]
-    if ".." in parts:
+    # A backslash is a letter of many names (`dev-disk-by\\x2duuid.device`), but two dots beside it are no name.
+    if ".." in re.split(r"[/\\]", name):
         raise RecordingError(f"{where}: member {name!r} leaves the tree; refused")
+    parts = [part for part in name.split("/") if part not in {"", "."}]
     return "".join(f"/{part}" for part in parts)
 
 
@@ -193,7 +194,10 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, where: str) -> b
 
 
 def _linked_content(tree: MemoryTree, member: tarfile.TarInfo, where: str) -> bytes:
-    target = _safe_path(member.linkname, where)
+    try:
+        target = _safe_path(member.linkname, where)
+    except RecordingError:
+        target = ""
     if tree.kind(target) != "file":
         raise RecordingError(
             f"{where}: member {member.name!r} is a hard link to {member.linkname!r}, no file before it; refused"

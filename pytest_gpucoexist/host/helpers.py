@@ -76,7 +76,7 @@ def _reply(child: Child, deadline_s: float) -> HelperReply:
     status, data, detail = "broken", None, None
     if answer.overflow:
         detail = f"its answer is larger than {MAX_ANSWER_BYTES} bytes"
-    elif answer.data and not (child.timed_out and answer.open):
+    elif answer.data and not child.cut_off:
         status, data, detail = _parse(bytes(answer.data))
         if status == "broken" and data is None and child.returncode:
             detail = f"{detail}; {_ending(child)}"

@@ -27,6 +27,7 @@ KILL_WAIT_S = 0.5
 EXIT_GRACE_S = 0.5
 """How long a child that has closed its answer may take to end: unloading a driver library can hang too."""
 _POLL_S = 0.02  # where the kernel has no pidfd
+_DRAIN_READS = 16  # times the size of a pipe
 _PROGRAM_OUTPUT_BYTES = 4 * 2**20
 
 _left_behind: list[subprocess.Popen[bytes]] = []
@@ -43,8 +44,8 @@ class Sink:
     open: bool = True
 
     def drain(self) -> None:
-        """Take what is there without waiting."""
-        while self.open:
+        """Take what is there without waiting, but not forever: an endless writer must not keep us here."""
+        for _ in range(_DRAIN_READS):
             try:
                 part = os.read(self.fd, 65536)
             except BlockingIOError:
@@ -57,13 +58,14 @@ class Sink:
             room = self.limit - len(self.data)
             self.data += part[:room]
             self.overflow = self.overflow or len(part) > room
-            if self.overflow:
-                return  # an endless writer must not keep us here
 
 
 @dataclass(slots=True, kw_only=True)
 class Child:
-    """A running child and its pipes. `answer` is the pipe whose end means that the child has said all it has to say."""
+    """A running child and its pipes.
+
+    The end of the pipe `answer` means that the child has said all it has to say; `cut_off` that it was ended before.
+    """
 
     process: subprocess.Popen[bytes]
     stdout: Sink
@@ -73,7 +75,7 @@ class Child:
     started: float
     exited: bool = False
     timed_out: bool = False
-    killed: bool = False
+    cut_off: bool = False
     left_behind: bool = False
     returncode: int | None = None
     duration_s: float = 0.0
@@ -177,7 +179,7 @@ def _watch(children: Sequence[Child], selector: selectors.BaseSelector, deadline
         for key, _events in selector.select(min(timeout, _POLL_S) if polled else timeout):
             if isinstance(key.data, Sink):
                 key.data.drain()
-                if not key.data.open or key.data.overflow:
+                if not key.data.open:
                     selector.unregister(key.fd)
             else:
                 key.data.exited = True
@@ -204,7 +206,7 @@ def _finished(child: Child, now: float) -> bool:
 def _end(children: Sequence[Child]) -> None:
     # The group first, while its leader is a zombie at most: nobody else can have that number yet.
     for child in children:
-        child.killed = not child.exited
+        child.cut_off = not child.exited and child.answer is not None and child.answer.open
         _kill_group(child.process.pid)
     patience = time.monotonic() + KILL_WAIT_S
     for child in children:
@@ -214,8 +216,7 @@ def _end(children: Sequence[Child]) -> None:
         if child.left_behind:
             _left_behind.append(child.process)
         for sink in child.sinks:
-            if not sink.overflow:
-                sink.drain()
+            sink.drain()
         _close([sink.fd for sink in child.sinks] + ([child.pidfd] if child.pidfd is not None else []))
 
 
