@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def fake_drivers_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where libraries that were built stay from one run to the next."""
-    cache = pytestconfig.cache  # None under `-p no:cacheprovider`
+    cache = getattr(pytestconfig, "cache", None)  # not there under `-p no:cacheprovider`
     return tmp_path_factory.mktemp("fake_drivers") if cache is None else Path(cache.mkdir("fake_drivers"))
 
 

@@ -112,6 +112,20 @@ def test_what_a_process_holds_may_be_unknown(machine: FakeMachine) -> None:
     assert answer("amdsmi")["devices"][0]["processes"]["value"] == [{"pid": 6, "memory": None, "name": None}]
 
 
+def test_a_link_of_a_kind_that_the_client_does_not_know(machine: FakeMachine) -> None:
+    machine.amd(W7900, MI210, link=9)
+    (link,) = answer("amdsmi")["devices"][0]["links"]["value"]
+    assert link["type"] == {"value": "type 9"}
+
+
+def test_a_pair_without_a_link(machine: FakeMachine) -> None:
+    machine.amd(W7900, MI210)
+    machine.put({"amd.link.0.1": None})
+    (link,) = answer("amdsmi")["devices"][0]["links"]["value"]
+    assert link["type"]["status"] == link["hops"]["status"] == "unsupported"
+    assert link["p2p"] == {"value": False}
+
+
 def test_machines_built_in_code_answer_in_the_same_shape(machine: FakeMachine) -> None:
     machine.nvidia(RTX_4090, A100)
     machine.amd(W7900, MI210)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +198,12 @@ def test_a_card_that_another_driver_holds_gets_the_reason_too() -> None:
     (observation,) = vendor_observations(answering(built, nvml=reply), ["nvidia"], 5.0)[0]
     assert observation.probe == "nvml-failure"
     assert readings(observation)["arch"] == ("absent", "NVML is not installed")
+
+
+def test_a_function_whose_files_cannot_be_read_is_passed_by() -> None:
+    built = BUILT.with_error(f"/sys/bus/pci/devices/{FIRST}/vendor", errno.EIO).host()
+    observations, _, _ = vendor_observations(answering(built), ["nvidia"], 5.0)
+    assert [observation.pci_address for observation in observations] == [SECOND]
 
 
 def test_no_reply_and_no_reason() -> None:
