@@ -94,12 +94,17 @@ def test_the_old_fork_of_pynvml_beside_nvidia_ml_py(machine: FakeMachine, fake_d
 
 
 def test_nvitop_draws_the_fake_machine(machine: FakeMachine, fake_drivers_cache: Path) -> None:
-    site = installed(fake_drivers_cache, "nvitop==1.7.2", dependencies=True)
+    python, environ = sys.executable, dict(os.environ)
+    if "GPUCOEXIST_VENDOR_PYTHON" in os.environ:  # an environment that has it
+        python = os.environ["GPUCOEXIST_VENDOR_PYTHON"]
+    else:
+        environ["PYTHONPATH"] = str(installed(fake_drivers_cache, "nvitop==1.7.2", dependencies=True))
     machine.nvidia(RTX_4090, replace(A100, mig=None))
     machine.put({"nvidia.0.temperature": 52, "nvidia.0.fan": 33, "nvidia.0.power_mw": 87000})
-    environ = {**os.environ, "PYTHONPATH": str(site), "TERM": "dumb", "COLUMNS": "120"}
-    argv = [sys.executable, "-m", "nvitop", "-1", "--ascii"]
-    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    environ |= {"TERM": "dumb", "COLUMNS": "120"}
+    done = subprocess.run(
+        [python, "-m", "nvitop", "-1", "--ascii"], env=environ, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     for text in ("Driver Version: 570.133.07", "CUDA", "12.8", "4090", "A100-SXM4-40GB", "2048MiB / 24.00GiB", "52C"):
         assert text in done.stdout, done.stdout
