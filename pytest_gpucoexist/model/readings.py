@@ -48,7 +48,8 @@ class Observation:
     """What one probe says about one device.
 
     The device is named by `pci_address` (plus `partition`) or, where there is no PCI function, by `uuid`; by its DRM
-    `card` only in a recorded tree that tells neither. `creates` is true when the observation may add a device that PCI sysfs does not show.
+    `card` only in a recorded tree that tells neither. `creates` is true when the observation may add a device that
+    PCI sysfs does not show.
     """
 
     probe: str
