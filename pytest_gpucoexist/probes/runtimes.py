@@ -152,12 +152,16 @@ def _cuda_runtime(
     host: Host, libraries: LibraryFolders, site: SitePackages, conflicts: list[Conflict]
 ) -> Iterator[Runtime]:
     roots = _roots(host, "/usr/local", "cuda", host.environ.get("CUDA_HOME"), host.environ.get("CUDA_PATH"))
+    told: list[str] = []
     for root in roots:
         toolkit, runtime = _toolkit(host, root, conflicts)
         if toolkit or runtime:
+            told.append(root)
             yield _runtime("cudart", root, runtime or toolkit, ("nvidia",), f"CUDA {toolkit}" if toolkit else None)
-    for library in libraries.find("cudart"):
-        if not any(library.path.startswith(f"{root}/") for root in roots):
+    # A toolkit that was copied without its version file still has its library.
+    silent = [f"{root}/{folder}" for root in roots if root not in told for folder in ("lib64", "lib")]
+    for library in libraries.find("cudart", *silent):
+        if not any(library.path.startswith(f"{root}/") for root in told):
             yield _runtime("cudart", library.path, library.version, ("nvidia",))
     yield from _wheels(site, _CUDA_WHEEL, "cudart", ("nvidia",))
 

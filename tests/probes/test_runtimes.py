@@ -182,6 +182,11 @@ class TestCudaRuntime:
         }
         assert [each.version for each in named(runtimes, "tensorrt") if each.kind == "runtime"] == ["10.3.0"]
 
+    def test_a_toolkit_without_its_version_file_is_known_by_its_library(self) -> None:
+        files = {"/usr/local/cuda-13.0/lib/libcudart.so.13": "", "/usr/local/cuda-13.0/bin/nvcc": ""}
+        path = "/usr/local/cuda-13.0/lib/libcudart.so.13"
+        assert found(InstalledHost(files=files), "cudart") == [("13", path)]
+
 
 class TestRocm:
     def test_releases_and_hip(self) -> None:
