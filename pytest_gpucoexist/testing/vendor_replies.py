@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = [
-    "AmdGpu",
-    "GpuUser",
-    "MigInstance",
-    "NvmlGpu",
-    "amdsmi_reply",
-    "nvml_reply",
-]
+__all__ = ["AmdGpu", "GpuUser", "MigInstance", "NvmlGpu", "amdsmi_reply", "nvml_reply"]
 
 _P2P_OK, _P2P_NO = "ok", "chipset not supported"
 
