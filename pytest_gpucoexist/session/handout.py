@@ -54,12 +54,17 @@ class GpuLeases:
             yield gpus
 
 
-def leased(request: pytest.FixtureRequest, fixture: str, *, vendor: str | None = None) -> tuple[Gpu, ...]:
-    """Return the devices that the running test holds, of one vendor if asked; acquire late when it holds none."""
+def leased(
+    request: pytest.FixtureRequest, fixture: str, *, vendor: str | None = None, vendors: int = 1
+) -> tuple[Gpu, ...]:
+    """Return the devices that the running test holds, of one vendor if asked; acquire late when it holds none.
+
+    `vendors` is how many different ones there must be among them.
+    """
     holding = running()
     if holding is not None and holding.item is request.node:
         gpus = tuple(gpu for gpu in holding.gpus() if vendor in {None, gpu.vendor})
-        if gpus:
+        if len({gpu.vendor for gpu in gpus}) >= vendors:
             return gpus
     mark, arguments = FIXTURE_NEEDS[fixture]
     session = request.config.stash[GPU_SESSION]
@@ -71,11 +76,8 @@ def leased(request: pytest.FixtureRequest, fixture: str, *, vendor: str | None =
 
 def leased_pair(request: pytest.FixtureRequest) -> tuple[Gpu, Gpu]:
     """Return the first two leased devices of different vendors, in the order of the mark."""
-    gpus = leased(request, "gpu_pair")
-    for other in gpus:
-        if other.vendor != gpus[0].vendor:
-            return gpus[0], other
-    raise GpuCoexistError(f"{request.node.nodeid}: gpu_pair needs devices of two vendors, the test holds only one's")
+    gpus = leased(request, "gpu_pair", vendors=2)
+    return gpus[0], next(other for other in gpus if other.vendor != gpus[0].vendor)
 
 
 @contextlib.contextmanager
@@ -108,7 +110,12 @@ def each_device(request: pytest.FixtureRequest) -> Gpu:
 
 def parameter(request: pytest.FixtureRequest, what: str) -> Any:
     """Return the value of an `each_*` parameter; skip the test when there was nothing to run it on."""
-    value = getattr(request, "param", None)
+    if not hasattr(request, "param"):
+        raise GpuCoexistError(
+            f"{request.fixturename} must be an argument of the test or of a fixture that the test names: "
+            "asked for by getfixturevalue, the test has not been made to run once for each"
+        )
+    value = request.param
     if value is None:
         session = request.config.stash[GPU_SESSION]
         lacking(session, request.node, f"needs {what}; none found that satisfies the test's marks")

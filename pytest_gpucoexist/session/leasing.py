@@ -222,8 +222,6 @@ def _give_up(session: GpuSession, item: pytest.Item | None, decision: Decision) 
     from pytest_gpucoexist.model.plan import is_promised
 
     reason = decision.reason or "no device"
-    if decision.outcome == "error":
-        raise GpuCoexistError(reason)
     if decision.outcome == "unfit" or is_promised(decision.need, session.options.promises):
         pytest.fail(reason, pytrace=False)
     lacking(session, item, reason)

@@ -211,6 +211,21 @@ def test_place_is_this_boot_of_this_host() -> None:
     assert boot_id is None or len(boot_id) == 36
 
 
+def test_place_without_a_boot_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pytest_gpucoexist.host as hosts
+
+    real = hosts.local_host()
+
+    class Elsewhere:
+        name = real.name
+
+        def read_text(self, path: str) -> str:
+            raise FileNotFoundError(2, "No such file or directory", path)
+
+    monkeypatch.setattr(hosts, "local_host", Elsewhere)
+    assert wire.place() == [real.name, None]
+
+
 def test_nothing_hangs_when_the_controller_is_gone(controller: Controller) -> None:
     worker = controller.worker("gw0")
     worker.acquire([group(NVIDIA0)], "one")

@@ -23,6 +23,10 @@ CUDA_BY_ADDRESS = [
     {"name": "NVIDIA RTX 3060", "pci_bus_id": 0x42, "pci_device_id": 0, "pci_domain_id": 0},
     {"name": "NVIDIA RTX 4090", "pci_bus_id": 0x41, "pci_device_id": 0, "pci_domain_id": 0},
 ]
+CUDA_BY_TEXT = [
+    {"name": "NVIDIA RTX 3060", "pci_bus_id": "00000000:42:00.0"},
+    {"name": "NVIDIA RTX 4090", "pci_bus_id": "00000000:41:00.0"},
+]
 HIP = [{"name": "AMD Radeon PRO W7900", "uuid": "38643466-3261-3662-3163-336535663730"}]
 CUPY = [
     {"name": "NVIDIA RTX 3060", "pci": "0000:42:00.0"},
@@ -36,7 +40,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     return Suite(pytester)
 
 
-@pytest.mark.parametrize("devices", [CUDA, CUDA_BY_ADDRESS])
+@pytest.mark.parametrize("devices", [CUDA, CUDA_BY_ADDRESS, CUDA_BY_TEXT])
 def test_torch_device_is_current_and_cleaned_up(suite: Suite, devices: list[dict[str, Any]]) -> None:
     write_torch(suite.pytester.path, devices, cuda="12.8")
     suite.pytester.makepyfile(
