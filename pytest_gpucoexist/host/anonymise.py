@@ -27,7 +27,8 @@ _SHORT = 6
 """A serial shorter than this is replaced in its own file only: elsewhere the same digits are something else."""
 _SMALL_NUMBER = 2**32
 """A unique id below this has too few digits to be told from other numbers; it is replaced in its own files only."""
-_HOST_AFTER = r"(?!\w)"
+# A host's name with its domain: at least two more labels, so that `host.json` is none.
+_DOMAIN = r"(?:(?:\.[a-z0-9-]+){2,}|(?!\w))"
 _WORD_BEFORE, _WORD_AFTER = r"(?<![\w.-])", r"(?![\w-])"
 _VISIBLE_PREFIX = re.compile(r"(?:MIG-)?GPU-|MIG-", re.IGNORECASE)
 _MASK_TOKEN = re.compile(r"((?:MIG-)?GPU-|MIG-)([0-9a-f][0-9a-f-]*)", re.IGNORECASE)
@@ -78,7 +79,7 @@ class Anonymiser:
         )
         self._names = re.compile(
             f"(?P<home>{_alternatives(details.homes, before=_WORD_BEFORE, after=_WORD_AFTER)})"
-            f"|(?P<host>{_alternatives(details.hosts, before=_WORD_BEFORE, after=_HOST_AFTER)})"
+            f"|(?P<host>{_alternatives(details.hosts, before=_WORD_BEFORE, after=_DOMAIN)})"
             f"|(?P<user>{_alternatives(details.users, before=_WORD_BEFORE, after=_WORD_AFTER)})",
             re.IGNORECASE,
         )
@@ -183,12 +184,12 @@ class Anonymiser:
         return f"user-{self._scrambler.tag(value)}"
 
     def _value(self, value: str) -> str:
-        digits = re.sub(r"^0[xX]0*", "", value).lower()
-        known = self._unique.get(value.lower()) or self._unique.get(digits)
+        prefix = value[:2] if value[:2] in {"0x", "0X"} else ""
+        digits = value[len(prefix) :]
+        known = self._unique.get(digits.lower()) or (self._unique.get(digits.lstrip("0").lower()) if prefix else None)
         if known is None:
             return self._scrambler.text(value)
-        known = known.upper() if value.isupper() else known
-        return f"{value[:2]}{known}" if value[:2] in {"0x", "0X"} else known
+        return prefix + (known.upper() if digits.isupper() else known)
 
     def _address(self, value: str) -> str:
         tag = int(self._scrambler.tag(value.lower()), 16)

@@ -234,6 +234,8 @@ class RecordingHost:
             code = exc.errno or errno.EIO
             if code not in _SILENT:
                 self._errors[real] = code
+                with contextlib.suppress(OSError):  # it is there, although it cannot be read
+                    self._nodes.setdefault(real, self._inner.stat(path))
             raise
 
     def _touch(self, path: str) -> None:

@@ -88,14 +88,6 @@ class MemoryTree:
         if isinstance(siblings, dict):
             siblings.pop(name, None)
 
-    def copy(self) -> MemoryTree:
-        """Return an independent copy."""
-        twin = MemoryTree()
-        twin._entries = {
-            path: dict(entry) if isinstance(entry, dict) else entry for path, entry in self._entries.items()
-        }
-        return twin
-
     def below(self, folder: str) -> MemoryTree:
         """Return what is below a folder, as a tree of its own; contents are shared."""
         if not folder:

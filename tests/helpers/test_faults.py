@@ -355,7 +355,9 @@ def test_the_environment_and_the_path_are_the_hosts(ask: Ask, tmp_path: Path) ->
     assert dict(os.environ) == before
 
 
-def test_no_test_framework_and_no_multiprocessing_is_loaded(ask: Ask) -> None:
+def test_no_test_framework_and_no_multiprocessing_is_loaded(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
+        monkeypatch.delenv(variable, raising=False)  # coverage measures helpers too, and loads what it needs
     reply = ask("import sys\ndef answer(request): return sorted(sys.modules)")
     for name in ("pytest", "_pytest", "pluggy", "multiprocessing", "subprocess", "numpy", "pytest_gpucoexist.plugin"):
         assert name not in reply.data

@@ -210,3 +210,21 @@ def test_a_missing_recording_says_so(tmp_path: Path) -> None:
 def test_the_root_member_itself_means_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "m.tar", member(".", tarfile.DIRTYPE), member("./sys/x", content=b"1\n"))
     assert open_recording(path).read_text("/sys/x") == "1"
+
+
+def test_a_damaged_disk_is_not_a_damaged_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "m.tar.gz", VENDOR, mode="w:gz")
+
+    def broken(*_args: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(archive._BoundedReader, "read", broken)
+    with pytest.raises(RecordingError, match="Input/output error"):
+        open_recording(path)
+
+
+def test_a_member_cut_short_behind_a_whole_header(tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "m.tar", member("sys/noise", content=b"x" * 5000)))
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(RecordingError, match="cut short in member 'sys/noise'|unexpected end of data"):
+        load_archive(str(path))
