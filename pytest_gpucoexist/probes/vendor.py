@@ -32,23 +32,41 @@ _FIELDS = {"nvidia": vendor_nvidia.FIELDS, "amd": vendor_amd.FIELDS}
 _PCI_VENDORS = {"nvidia": "0x10de", "amd": "0x1002"}
 _DRIVERS = {"nvidia": "nvidia", "amd": "amdgpu"}
 
+_SIGNS = {
+    "nvidia": ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/sys/module/nvgpu"),
+    "amd": ("/sys/module/amdgpu", "/sys/class/kfd", "/dev/kfd"),
+}
+"""What a loaded driver shows: its module, its nodes (a sandbox may hide `/sys`), the devices of WSL2 and Jetson."""
+
+_NOT_CALLED = {
+    "nvidia": "the nvidia driver is not loaded; NVML was not called, since as root it would make nodes in /dev",
+    "amd": "the amdgpu driver is not loaded; amdsmi was not called",
+}
+
 
 def vendor_observations(
     host: Host, ask: Collection[str], deadline_s: float
 ) -> tuple[list[Observation], list[Conflict], list[Runtime]]:
     """Ask the libraries of the vendors in `ask` (`nvidia`, `amd`). Never raises; takes about `deadline_s` at most.
 
+    A library is called only where its driver is loaded.
     An answering library gives one observation for each device that it counts (`probe` is `nvml` or `amdsmi`,
     `partition` None), one more for each MIG instance, and readings for the functions of its driver that it leaves out.
     A device whose handle fails is an observation without address, UUID or readings: it counts, and is a conflict too.
     """
-    vendors = [vendor for vendor in HELPERS if vendor in ask]
-    if not vendors:
-        return [], [], []
-    replies = host.ask_all([HELPERS[vendor] for vendor in vendors], deadline_s=deadline_s)
     observations: list[Observation] = []
     conflicts: list[Conflict] = []
     runtimes: list[Runtime] = []
+    vendors = []
+    for vendor in (vendor for vendor in HELPERS if vendor in ask):
+        if any(host.exists(sign) for sign in _SIGNS[vendor]):
+            vendors.append(vendor)
+        else:
+            # Looking must not change the machine: libnvidia-ml makes /dev/nvidiactl and may load the module (run here).
+            observations += _without_library(vendor, _functions(host, vendor), "unsupported", _NOT_CALLED[vendor])
+    if not vendors:
+        return observations, conflicts, runtimes
+    replies = host.ask_all([HELPERS[vendor] for vendor in vendors], deadline_s=deadline_s)
     for vendor in vendors:
         answer = _answer(host, vendor, replies.get(HELPERS[vendor]))
         if isinstance(answer, tuple):

@@ -193,11 +193,22 @@ def test_a_library_that_does_not_answer_leaves_its_reason(vendor: str, helper: s
 
 
 def test_a_card_that_another_driver_holds_gets_the_reason_too() -> None:
-    built = a_machine().with_gpu("rtx4090").with_wrong_driver("nvidia0", "nouveau").host()
+    built = a_machine().with_gpu("rtx4090").with_wrong_driver("nvidia0", "vfio-pci").with_gpu("rtx4090").host()
     reply = HelperReply(status="absent", detail="NVML is not installed")
-    (observation,) = vendor_observations(answering(built, nvml=reply), ["nvidia"], 5.0)[0]
-    assert observation.probe == "nvml-failure"
-    assert readings(observation)["arch"] == ("absent", "NVML is not installed")
+    found = vendor_observations(answering(built, nvml=reply), ["nvidia"], 5.0)[0]
+    assert [observation.probe for observation in found] == ["nvml-failure", "nvml-failure"]
+    assert {readings(observation)["arch"] for observation in found} == {("absent", "NVML is not installed")}
+
+
+@pytest.mark.parametrize(("model", "vendor"), [("rtx4090", "nvidia"), ("rx7900xtx", "amd")])
+def test_a_library_without_its_driver_is_not_called(model: str, vendor: str) -> None:
+    """libnvidia-ml makes /dev/nvidiactl when root calls it, loaded module or not: looking must change nothing."""
+    built = a_machine().with_gpu(model).with_wrong_driver(f"{vendor}0", None).host()
+    answered = answering(built, nvml=HelperReply(status="ok", data=7), amdsmi=HelperReply(status="ok", data=7))
+    (observation,) = vendor_observations(answered, ["nvidia", "amd"], 5.0)[0]
+    status, detail = readings(observation)["memory_total_bytes"]
+    assert status == "unsupported"
+    assert "driver is not loaded" in str(detail)
 
 
 def test_a_function_whose_files_cannot_be_read_is_passed_by() -> None:
@@ -286,7 +297,7 @@ def test_a_gpu_without_an_address_is_keyed_by_its_uuid() -> None:
 
 
 def test_without_a_pci_bus_nvml_is_believed() -> None:
-    empty = a_machine().host()
+    empty = a_machine().with_file("/dev/dxg", "").host()
     (observation,) = vendor_observations(answering(empty, nvml=nvml_reply([RTX_4090])), ["nvidia"], 5.0)[0]
     if empty.exists("/sys/bus/pci/devices"):
         assert observation.pci_address is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,12 +15,16 @@ from tests.vendor.debian import NotReachable, unpacked
 from tests.vendor.environments import installed
 from tests.vendor.hosts import asking_here
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def nvidia_library(fake_drivers_cache: Path) -> Path:
-    """A folder with NVIDIA's own `libnvidia-ml.so.1`."""
+def nvidia_library(fake_drivers_cache: Path) -> Iterator[Path]:
+    """A folder with NVIDIA's own `libnvidia-ml.so.1`, which makes nodes in /dev when root calls it."""
+    before = set(Path("/dev").glob("nvidia*"))
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("this machine has an NVIDIA driver")
     try:
@@ -27,7 +32,9 @@ def nvidia_library(fake_drivers_cache: Path) -> Path:
     except NotReachable as reason:
         pytest.skip(f"NVIDIA's own libnvidia-ml: {reason}")
     (library,) = root.rglob("libnvidia-ml.so.1")
-    return library.parent
+    yield library.parent
+    for node in set(Path("/dev").glob("nvidia*")) - before:
+        node.unlink()
 
 
 def test_nvml_without_a_driver(nvidia_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +50,7 @@ def test_a_machine_without_a_driver(nvidia_library: Path, monkeypatch: pytest.Mo
     assert gpu is not None
     assert not gpu.usable.cuda
     assert gpu.facts["arch"].status == "unsupported"
-    assert gpu.facts["arch"].detail == "NVML is installed, but the nvidia driver is not loaded"
+    assert str(gpu.facts["arch"].detail).startswith("the nvidia driver is not loaded; NVML was not called")
 
 
 @pytest.fixture
