@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pytest_gpucoexist.errors import RecordingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pytest
 
     from pytest_gpucoexist.host import Host
     from pytest_gpucoexist.model.machine import Machine
@@ -32,7 +32,7 @@ def check_machine(config: pytest.Config, name: str) -> None:
     if name.endswith(".json"):
         _from_json(path)
     else:
-        _host(path)
+        _host(config, name)
 
 
 def discover_machine(config: pytest.Config, options: Options, ask: Sequence[str]) -> Machine:
@@ -43,7 +43,7 @@ def discover_machine(config: pytest.Config, options: Options, ask: Sequence[str]
     else:
         from pytest_gpucoexist.probes import discover
 
-        host = _host(None if name is None else name if name == "demo" else _path(config, name))
+        host = _host(config, name)
         machine = discover(host, ask=ask, deadline_s=options.helper_deadline_s)
     from dataclasses import replace
 
@@ -59,18 +59,25 @@ def _path(config: pytest.Config, name: str) -> str:
     return os.path.join(config.invocation_params.dir, name)
 
 
-def _host(path: str | None) -> Host:
-    if path is None:
-        from pytest_gpucoexist.host import local_host
+HOST = pytest.StashKey["Host"]()
+"""In `config.stash`: the host that was opened, because unpacking a large archive once is enough."""
 
-        return local_host()
-    if path == "demo":
-        from pytest_gpucoexist.testing.demo import demo_host
 
-        return demo_host()
-    from pytest_gpucoexist.host import open_recording
+def _host(config: pytest.Config, name: str | None) -> Host:
+    if HOST not in config.stash:
+        if name is None:
+            from pytest_gpucoexist.host import local_host
 
-    return open_recording(path)
+            config.stash[HOST] = local_host()
+        elif name == "demo":
+            from pytest_gpucoexist.testing.demo import demo_host
+
+            config.stash[HOST] = demo_host()
+        else:
+            from pytest_gpucoexist.host import open_recording
+
+            config.stash[HOST] = open_recording(_path(config, name))
+    return config.stash[HOST]
 
 
 def _from_json(path: str) -> Machine:

@@ -121,7 +121,7 @@ class GpuSession:
                 need = self.needs.of(item)
                 item.stash[DECISION] = None if need is None else self.decide(need)
             except GpuCoexistError as error:
-                from pytest_gpucoexist.model.plan import Decision as Decision  # noqa: PLC0414  others take it from here
+                from pytest_gpucoexist.model.plan import Decision
                 from pytest_gpucoexist.model.requirement import Need
 
                 item.stash[DECISION] = Decision(need=need or Need(requirements=()), outcome="error", reason=str(error))
