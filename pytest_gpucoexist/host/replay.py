@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.errors import RecordingError
 from pytest_gpucoexist.host.access import may_open_node
-from pytest_gpucoexist.host.archive import MAX_FILE_BYTES, load_archive
 from pytest_gpucoexist.host.base import Completed, HelperReply, Identity, Node
 from pytest_gpucoexist.host.common import as_text, os_error
 from pytest_gpucoexist.host.layout import find_mounts, mounted
@@ -33,6 +32,8 @@ def open_recording(path: str) -> ReplayHost:
 
     Known layouts: `layout.find_mounts`. Raises RecordingError: missing, unreadable, unsafe, too large, unknown layout.
     """
+    from pytest_gpucoexist.host.archive import MAX_FILE_BYTES, load_archive
+
     path = os.fspath(path)
     try:
         raw: Tree = FolderTree(path) if os.path.isdir(path) else load_archive(path)
