@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["Accounts"]
 
 
+# A run that was stopped knows only a part of its skips: an older file is worth more.
+_COMPLETE = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
+
+
 class Accounts:
     """Reads every report, and at the end compares, fails the run where it must, and writes files."""
 
@@ -73,7 +77,7 @@ class Accounts:
         if options.promises:
             from pytest_gpucoexist.reports.terminal import none_ran_line
 
-            if line := none_ran_line(self.ledger.records()):
+            if line := none_ran_line(self.ledger.needing()):
                 found.append((f"--gpu-require={options.require}", line))
         return found
 
@@ -81,7 +85,7 @@ class Accounts:
         """Write what was asked for. What cannot be written fails the run with a note in the summary."""
         options = self._session.options
         try:
-            if options.write_skips is not None:
+            if options.write_skips is not None and exitstatus in _COMPLETE:
                 from pytest_gpucoexist.session.skips import write_skips
 
                 skips = self.ledger.hardware_skips()
@@ -115,7 +119,7 @@ class Accounts:
             machine=machine,
             promised=self._session.options.require,
             tests=self.ledger.records(),
-            notes=tuple(machine.notes) if machine is not None else (),
+            notes=(*self._session.unmet, *(machine.notes if machine is not None else ())),
         )
         config = self._session.config
         for amended in config.hook.pytest_gpucoexist_report(config=config, report=report):

@@ -70,7 +70,6 @@ def _set_up_asked(config: pytest.Config, session: GpuSession, options: Options) 
             if broken is not None:
                 _run_serially(config)
                 register(broken, "gpucoexist-promise")
-                return
         if options.keeps_accounts:
             from pytest_gpucoexist.session.accounts import Accounts
 

@@ -69,6 +69,13 @@ class Ledger:
         """Return every test in the order in which it was first heard of."""
         return tuple(_record(nodeid, entry) for nodeid, entry in self._entries.items())
 
+    def needing(self) -> tuple[TestRecord, ...]:
+        """Return the tests that need a GPU by their marks or fixtures.
+
+        A test that only lacked a framework is none of them: its like may have run, and nobody could see it.
+        """
+        return tuple(record for record in self.records() if self._entries[record.nodeid].told)
+
     def hardware_skips(self) -> dict[str, str]:
         """Return id and reason of everything that was skipped for want of hardware or of a GPU framework."""
         return {

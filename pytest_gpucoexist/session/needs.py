@@ -74,7 +74,7 @@ class Needs:
         """Return what a test needs, or None. Raises RequirementError."""
         spelled = self._own(item.own_markers) + self._inherited(item.parent)
         if self._asks_hook:
-            said = self._config.hook.pytest_gpucoexist_requirement(item=item)
+            said = item.ihook.pytest_gpucoexist_requirement(item=item)
             spelled = list(_from_hook(said)) + spelled
         if self._doctests:
             spelled += _plain(self._doctest(item))

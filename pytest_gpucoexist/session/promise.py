@@ -22,16 +22,17 @@ def check_promises(session: GpuSession) -> BrokenPromise | None:
     promises = session.options.promises
     machine = session.prepare([promised_need(promises)])
     unmet = unmet_promises(promises, machine)
-    return BrokenPromise(session, unmet) if unmet else None
+    session.unmet = unmet
+    return BrokenPromise(session) if unmet else None
 
 
 class BrokenPromise:
     """Ends the run in place of collection, the one moment at which JUnit is still written and no worker has started."""
 
-    def __init__(self, session: GpuSession, unmet: tuple[str, ...]) -> None:
-        """`unmet` are full sentences."""
+    def __init__(self, session: GpuSession) -> None:
+        """`session.unmet` says in full sentences what is missing."""
         self._option = f"--gpu-require={session.options.require}"
-        self._unmet = unmet
+        self._unmet = session.unmet
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> None:

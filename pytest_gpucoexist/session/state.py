@@ -32,6 +32,7 @@ class GpuSession:
         self.selected_needs: tuple[Need, ...] = ()
         self.ledger: Ledger | None = None
         self.notes: list[str] = []
+        self.unmet: tuple[str, ...] = ()
         self._needs: Needs | None = None
         self._machine: Machine | None = None
         self._broker: Leaser | None = None

@@ -27,7 +27,7 @@ def summarize(session: GpuSession, reporter: Any) -> None:
         from pytest_gpucoexist.session.observe import observe_rows
 
         table = terminal.observe_table(observe_rows(ledger), screen)
-    none_ran = None if observing else terminal.none_ran_line(records, screen)
+    none_ran = None if observing else terminal.none_ran_line(ledger.needing(), screen)
     left_out = sum(record.gpu_outcome == "not_run" and record.outcome == "skipped" for record in records)
     if not (lines or table or none_ran or session.notes):
         return

@@ -141,10 +141,11 @@ def test_a_promise_that_is_kept(session: Session, suite: Path, way: tuple[str, .
 def test_a_promise_that_is_broken_stops_before_the_first_test(
     session: Session, suite: Path, way: tuple[str, ...], simulate: bool
 ) -> None:
-    result = session(
-        *way, "--gpu-require=cuda:2,rocm", "--junitxml=j.xml", *(["--gpu-simulate"] if simulate else []),
-        on=dual() if simulate else machine(nvidia(), amd()), real=not simulate,
-    )  # fmt: skip
+    args = ["--gpu-require=cuda:2,rocm", "--junitxml=j.xml", "--gpu-report=r.json", "--gpu-write-skips=s.txt"]
+    if simulate:
+        result = session(*way, *args, "--gpu-simulate", on=dual())
+    else:
+        result = session(*way, *args, on=machine(nvidia(), amd()), real=True)
     assert result.ret == 69
     out = result.stdout.str()
     wanted = (
@@ -156,6 +157,10 @@ def test_a_promise_that_is_broken_stops_before_the_first_test(
     failed, _, red = junit(suite / "j.xml")
     assert failed == 1
     assert wanted in "".join(red.values())
+    report = json.loads((suite / "r.json").read_text())
+    assert (report["exit_status"], report["tests"]) == (69, [])
+    assert wanted in "".join(report["notes"])
+    assert not (suite / "s.txt").exists()
 
 
 @BOTH_WAYS
@@ -314,3 +319,10 @@ def test_every_way_a_test_can_end_is_told_apart(
         "xfailed": ("xfailed", "ran"),
         "xpassed": ("xpassed", "ran"),
     }
+
+
+def test_a_suite_that_only_lacks_a_framework_is_not_accused(session: Session, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(MODULE)
+    result = session("--gpu-require=cuda", on=dual(), real=True)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "NONE ran" not in result.stdout.str()
