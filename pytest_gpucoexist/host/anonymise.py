@@ -35,6 +35,7 @@ _MASK_TOKEN = re.compile(r"((?:MIG-)?GPU-|MIG-)([0-9a-f][0-9a-f-]*)", re.IGNOREC
 _UNIQUE_ID_FILE = re.compile(r"^((?:0x)?)([0-9a-fA-F]{1,16})(?=\s*\Z)")
 _COMMAND_FILES = re.compile(r"/proc/(?:\d+|self)(?:/task/\d+)?/(cmdline|comm|environ)")
 _BLANKED_FILES = frozenset({"edid", "vpd"})
+_PUBLIC_FILES = frozenset({"pci.ids"})  # a megabyte of product names
 _KERNEL_AREAS = re.compile(r"/(?:sys|proc|dev)(?:/|$)")
 # Parameters of the kernel's command line that say something about GPUs and memory; others can name disks and hosts.
 _KERNEL_PARAMETER = re.compile(
@@ -108,6 +109,8 @@ class Anonymiser:
     def content(self, path: str, content: bytes) -> bytes:
         """Replace in a file."""
         name = path.rpartition("/")[2]
+        if name in _PUBLIC_FILES:
+            return content
         if name in _BLANKED_FILES:
             return bytes(len(content))
         if name == "config":
@@ -222,7 +225,7 @@ def _without_serial_capability(config: bytes) -> bytes:
 def _collect(tree: MemoryTree, manifest: Manifest, details: Details) -> None:
     for path, kind in tree.walk():
         details.text(path)
-        if kind == "file":
+        if kind == "file" and path.rpartition("/")[2] not in _PUBLIC_FILES:
             details.file(path, tree.read(path, _ALL).decode("utf-8", "surrogateescape"))
         elif kind == "link":
             details.text(tree.target(path))

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, get_args
 
 from pytest_gpucoexist.host.base import HelperReply
-from pytest_gpucoexist.host.processes import Child, drive, reap_left_behind, start
+from pytest_gpucoexist.host.processes import Child, drive, end, reap_left_behind, start
 from pytest_gpucoexist.model.readings import Status
 
 if TYPE_CHECKING:
@@ -63,8 +63,10 @@ def ask_helpers(
                 children[name] = start(argv, environ, output_bytes=_NOISE_BYTES, answer_bytes=MAX_ANSWER_BYTES)
             except (OSError, TypeError, ValueError) as exc:
                 replies[name] = HelperReply(status="broken", detail=f"the helper did not start: {exc}")
-    finally:
-        drive(list(children.values()), deadline_s)
+    except BaseException:
+        end(list(children.values()))
+        raise
+    drive(list(children.values()), deadline_s)
     for name, child in children.items():
         replies[name] = _reply(child, deadline_s)
     return {name: replies[name] for name in names}

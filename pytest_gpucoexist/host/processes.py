@@ -20,7 +20,7 @@ from pytest_gpucoexist.host.base import Completed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Child", "Sink", "drive", "reap_left_behind", "run_program", "start"]
+__all__ = ["Child", "Sink", "drive", "end", "reap_left_behind", "run_program", "start"]
 
 KILL_WAIT_S = 0.5
 """How long a killed child may take to go. The kernel needs microseconds, unless the child hangs in a driver."""
@@ -139,7 +139,7 @@ def drive(children: Sequence[Child], deadline_s: float) -> None:
         with selectors.DefaultSelector() as selector:
             _watch(children, selector, deadline)
     finally:
-        _end(children)
+        end(children)
 
 
 def reap_left_behind() -> None:
@@ -203,7 +203,8 @@ def _finished(child: Child, now: float) -> bool:
     return False
 
 
-def _end(children: Sequence[Child]) -> None:
+def end(children: Sequence[Child]) -> None:
+    """End every child and its group, collect it, close its pipes. Takes at most KILL_WAIT_S."""
     # The group first, while its leader is a zombie at most: nobody else can have that number yet.
     for child in children:
         child.cut_off = not child.exited and child.answer is not None and child.answer.open

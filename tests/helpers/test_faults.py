@@ -287,6 +287,20 @@ def test_an_interrupt_ends_the_helpers_too(ask: Ask, monkeypatch: pytest.MonkeyP
         signal.signal(signal.SIGINT, before)
 
 
+def test_an_interrupt_while_starting_ends_those_that_run(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **kwargs: object) -> processes.Child:
+        if started:
+            raise KeyboardInterrupt
+        started.append(processes.start(*args, **kwargs))  # type: ignore[arg-type]
+        return started[0]
+
+    started: list[processes.Child] = []
+    monkeypatch.setattr(helpers, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ask_helpers(["nvml", "amdsmi"], {}, environ=os.environ, python_path=sys.path, deadline_s=60.0)
+    assert started[0].process.returncode is not None
+
+
 @pytest.mark.parametrize("code", ["def answer(request): return 1", "import os\ndef answer(request): os.abort()", HANG])
 def test_kernels_without_pidfd_give_the_same(ask: Ask, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(processes, "_pidfd", lambda _pid: None)

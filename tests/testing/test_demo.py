@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -90,7 +91,6 @@ def test_importing_it_loads_nothing_heavy_and_no_test_framework() -> None:
         "import sys; from pytest_gpucoexist.testing import demo_host; demo_host();"
         "print(sorted({'pytest', 'ctypes', 'multiprocessing', 'tarfile', 'rich', 'numpy'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin"}
-    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
     assert done.stdout.strip() == "[]"
