@@ -33,9 +33,8 @@ class Condition:
 
 def parse_condition(text: str, *, what: str) -> Condition:
     """Read `text`; a bare version such as `"12.4"` means exactly that version. Raises RequirementError."""
-    if _BARE_VERSION.fullmatch(text):
-        text = f"=={text.strip()}"
-    match = _CONDITION.fullmatch(text)
+    bare = _BARE_VERSION.fullmatch(text)
+    match = _CONDITION.fullmatch(f"=={text.strip()}" if bare else text)
     if match is None or not text.strip():
         raise RequirementError(f"{what}={text!r} is no version condition; write for example {_EXAMPLES[what]}")
     specifier = re.sub(r"\s+", "", match["specifier"])
