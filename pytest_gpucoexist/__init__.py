@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from pytest_gpucoexist._version import __version__
-
 TYPE_CHECKING = False  # `typing` is not imported for this; type checkers know the name
 if TYPE_CHECKING:
+    from pytest_gpucoexist._version import __version__
     from pytest_gpucoexist.session.current import current_gpu, current_gpus
 
 __all__ = ["__version__", "current_gpu", "current_gpus"]
 
 
 def __getattr__(name: str) -> object:
-    """Import a public function when it is first used: loading the plugin must not load the model."""
+    """Import a public name when it is first used: loading the plugin must not load the model."""
     if name in {"current_gpu", "current_gpus"}:
         # Not `from package import module`: pytester forgets modules, but not the attributes of their packages.
         from pytest_gpucoexist.session.current import current_gpu, current_gpus
 
         return current_gpu if name == "current_gpu" else current_gpus
+    if name == "__version__":
+        from pytest_gpucoexist._version import __version__
+
+        return __version__
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

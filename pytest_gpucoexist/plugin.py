@@ -52,9 +52,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from pytest_gpucoexist.session.state import GPU_SESSION
 
     gpu_session: GpuSession | None = session.config.stash.get(GPU_SESSION, None)
-    if gpu_session is not None:
-        gpu_session.needs.refresh()
-        selected = gpu_session.needs.select(session.items)
+    if gpu_session is not None and session.items:
+        from pytest_gpucoexist.session.selecting import select
+
+        selected = select(gpu_session, session.items)
         if selected:
             # By its own name: pytester forgets modules between runs, but not the attributes of their packages.
             from pytest_gpucoexist.session.collecting import collected

@@ -22,6 +22,7 @@ __all__ = ["collected", "fail_collection"]
 def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequence[pytest.Item]) -> None:
     """Check the needs of all selected tests, before any of them runs."""
     config = session.config
+    gpu_session.needs.refresh()
     needs: dict[Need, None] = {}
     for item in selected:
         try:

@@ -85,14 +85,14 @@ def parse_mark_text(text: str) -> list[MarkText]:
 
 def parse_lines(key: str, lines: list[str]) -> dict[str, list[MarkText]]:
     """Read the lines of `gpu_marks` or `gpu_doctests`. Raises pytest.UsageError that names the line."""
-    from pytest_gpucoexist.errors import RequirementError
-
     found: dict[str, list[MarkText]] = {}
     for line in lines:
         left, colon, right = line.partition(":")
         if not colon or not left.strip() or not right.strip():
             example = "multi_gpu: gpu(count=2)" if key == "gpu_marks" else "docs/gpu/*.md: cuda"
             raise pytest.UsageError(f"{key}: {line!r} is not NAME: MARK; write for example {example}")
+        from pytest_gpucoexist.errors import RequirementError
+
         try:
             found.setdefault(left.strip(), []).extend(parse_mark_text(right.strip()))
         except RequirementError as error:

@@ -1,4 +1,4 @@
-"""What each test needs, by marks, fixtures, ini keys and hooks. Asked for every test, so it looks at little."""
+"""What a test needs, by marks, fixtures, ini keys and hooks. Asked for tests that may need a GPU, see `selecting`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from pytest_gpucoexist.session.each import restriction
 from pytest_gpucoexist.session.fixture_needs import FIXTURE_NEEDS, implied_marks, our_fixtures
 from pytest_gpucoexist.session.marks import MARK_LINES, MarkText, foreign_names, parse_lines, parse_mark_text
+from pytest_gpucoexist.session.selecting import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -46,29 +47,10 @@ class Needs:
             self._cache.clear()
 
     def select(self, items: Iterable[pytest.Item]) -> list[pytest.Item]:
-        """Return the tests that may need a GPU. Costs about a microsecond for each that does not."""
+        """Return the tests that may need a GPU."""
         if self._asks_hook or self._doctests:
             return list(items)
-        names = self._names
-        fixtures = FIXTURE_NEEDS.keys()
-        found = []
-        parent: Any = None
-        inherits = False
-        for item in items:
-            if item.parent is not parent:
-                parent = item.parent
-                inherits = bool(self._inherited(parent))
-            if inherits:
-                found.append(item)
-                continue
-            for mark in item.own_markers:
-                if mark.name in names:
-                    found.append(item)
-                    break
-            else:
-                if not fixtures.isdisjoint(getattr(item, "fixturenames", ())):
-                    found.append(item)
-        return found
+        return marked(items, self._names)
 
     def of(self, item: pytest.Item) -> Need | None:
         """Return what a test needs, or None. Raises RequirementError."""

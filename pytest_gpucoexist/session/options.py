@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,11 +26,14 @@ _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
 
 
-class _Spec(NamedTuple):
-    name: str
-    help: str
-    metavar: str | None = None  # None: a switch
-    choices: tuple[str, ...] = ()
+class _Spec:
+    __slots__ = ("choices", "help", "metavar", "name")
+
+    def __init__(self, name: str, text: str, metavar: str | None = None, choices: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.help = text
+        self.metavar = metavar  # None: a switch
+        self.choices = choices
 
 
 _SPECS = (
