@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from copy import deepcopy
 import re
 from dataclasses import dataclass, replace
 from functools import cache
@@ -312,6 +313,6 @@ def test_a_mutation_changes_what_it_should(seed: int) -> None:
     chance = random.Random(seed)
     tree, before = chance.choice(bases())
     gpu = chance.choice([gpu for gpu in before.gpus if gpu.pci_address is not None])
-    copy = tree.copy()
+    copy = deepcopy(tree)
     folder = host_of(copy).resolve(f"/sys/bus/pci/devices/{gpu.pci_address}")
     MUTATIONS[seed % len(MUTATIONS)](Case(chance, copy, before, gpu, folder))
