@@ -1,8 +1,8 @@
 """GPUs by name, with the ids that their PCI functions really carry.
 
 Ids, classes and names are those of the PCI ID Repository (`pci.ids`, as Debian's `pci.ids` package installs it), those
-of the Arc B580 and the MI300X what recorded machines carry; compute capabilities are NVIDIA's (CUDA C++ Programming Guide), gfx targets LLVM's (AMDGPU usage), memory sizes and
-links the vendors' product pages.
+of the Arc B580 and the MI300X what recorded machines carry; compute capabilities are NVIDIA's (CUDA C++ Programming
+Guide), gfx targets LLVM's (AMDGPU usage), memory sizes and links the vendors' product pages.
 """
 
 from __future__ import annotations

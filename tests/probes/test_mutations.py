@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from copy import deepcopy
 import re
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
