@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.session.deselected import Deselected
 from pytest_gpucoexist.session.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Accounts:
             from pytest_gpucoexist.session.skips import read_skips
 
             self._expected = read_skips(self._path(expected))
+            self._deselected = Deselected(session.config)
+            session.config.pluginmanager.register(self._deselected, "gpucoexist-deselected")
         else:
             self._expected = expected
 
@@ -70,7 +73,7 @@ class Accounts:
             lines = (
                 compare_count(self._expected, skips)
                 if isinstance(self._expected, int)
-                else compare_skips(self._expected, skips)
+                else compare_skips(self._deselected.without(self._expected, self.ledger.ids()), skips)
             )
             if lines:
                 found.append((f"--gpu-expect-skips={options.expect_skips}", "\n".join(lines)))

@@ -31,6 +31,10 @@ def configure(config: pytest.Config) -> None:
     session = GpuSession(config, options, link)
     config.stash[GPU_SESSION] = session
     config.pluginmanager.register(fixtures, "gpucoexist-fixtures")
+    if is_worker and isinstance(options.expect_skips, str):
+        from pytest_gpucoexist.session.deselected import Deselected
+
+        config.pluginmanager.register(Deselected(config), "gpucoexist-deselected")
     if not is_worker and not is_passive(config):
         if options.given:
             _set_up_asked(config, session, options)
@@ -42,9 +46,12 @@ def configure(config: pytest.Config) -> None:
 
 
 def is_passive(config: pytest.Config) -> bool:
-    """Whether nothing will be run (`--help`, `--version`, `--collect-only`): then nothing is discovered or written."""
-    option = config.option
-    return bool(getattr(option, "help", False) or getattr(option, "version", False) or option.collectonly)
+    """Whether nothing will be run: then nothing is discovered or written."""
+    return any(getattr(config.option, name, False) for name in _PASSIVE)
+
+
+# --help, --version, --collect-only, --markers, --fixtures, --fixtures-per-test
+_PASSIVE = ("help", "version", "collectonly", "markers", "showfixtures", "show_fixtures_per_test")
 
 
 def _set_up_asked(config: pytest.Config, session: GpuSession, options: Options) -> None:

@@ -69,6 +69,10 @@ class Ledger:
         """Return every test in the order in which it was first heard of."""
         return tuple(_record(nodeid, entry) for nodeid, entry in self._entries.items())
 
+    def ids(self) -> set[str]:
+        """Return the id of every test that was reported."""
+        return set(self._entries)
+
     def needing(self) -> tuple[TestRecord, ...]:
         """Return the tests that need a GPU by their marks or fixtures.
 

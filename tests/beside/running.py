@@ -139,8 +139,8 @@ def beside_python() -> str:
     python = os.environ.get("GPUCOEXIST_BESIDE_PYTHON")
     if not python:
         pytest.skip(
-            "needs GPUCOEXIST_BESIDE_PYTHON: an interpreter with pytest-timeout, pytest-rerunfailures, pytest-randomly, "
-            "pytest-cov, pytest-html and this package (.ci/run makes it)"
+            "needs GPUCOEXIST_BESIDE_PYTHON: an interpreter with pytest-timeout, pytest-rerunfailures, "
+            "pytest-randomly, pytest-cov, pytest-html and this package (.ci/run makes it)"
         )
     return python
 

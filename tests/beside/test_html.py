@@ -40,9 +40,7 @@ def test_the_reason_is_in_the_page(beside: Suite, workers: int) -> None:
     page = (beside.path / "page.html").read_text(encoding="utf-8")
     blob = re.search(r'data-jsonblob="([^"]*)"', page)
     assert blob is not None
-    rows = {
-        test.rpartition("::")[2]: runs[-1] for test, runs in json.loads(html.unescape(blob[1]))["tests"].items()
-    }
+    rows = {test.rpartition("::")[2]: runs[-1] for test, runs in json.loads(html.unescape(blob[1]))["tests"].items()}
     assert {name: row["result"] for name, row in rows.items()} == {
         "test_missing": "Skipped",
         "test_there": "Passed",
