@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError, RequirementError
-from pytest_gpucoexist.model.plan import Decision
 from pytest_gpucoexist.model.requirement import Need
 from pytest_gpucoexist.session.configuring import is_passive
-from pytest_gpucoexist.session.protocol import GpuProtocol
 from pytest_gpucoexist.session.state import DECISION, GpuSession
 
 if TYPE_CHECKING:
@@ -28,6 +26,8 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
         try:
             need = gpu_session.needs.of(item)
         except RequirementError as error:
+            from pytest_gpucoexist.model.plan import Decision
+
             message = f"{item.nodeid}: {error}"
             item.stash[DECISION] = Decision(need=Need(requirements=()), outcome="error", reason=message)
             fail_collection(session, item.nodeid, f"GPU requirement of {message}")
@@ -39,6 +39,8 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
     if is_passive(config) or not needs:
         return
     if not gpu_session.options.plan:
+        from pytest_gpucoexist.session.protocol import GpuProtocol
+
         config.pluginmanager.register(GpuProtocol(gpu_session), "gpucoexist-protocol")
     if not gpu_session.is_worker:
         # Workers ask the controller at their first GPU test; here a bad recording is still a usage error.
