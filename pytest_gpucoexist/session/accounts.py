@@ -30,7 +30,7 @@ class Accounts:
     def __init__(self, session: GpuSession) -> None:
         """Read the file of expected skips. Raises UserError."""
         self._session = session
-        self.ledger = Ledger()
+        self.ledger = Ledger(each_worker=getattr(session.config.option, "dist", "no") == "each")
         session.ledger = self.ledger
         self._expected: int | dict[str, str | None] | None = None
         expected = session.options.expect_skips
@@ -110,7 +110,7 @@ class Accounts:
     def _report(self, exit_status: int) -> SessionReport:
         from datetime import datetime, timezone
 
-        from pytest_gpucoexist import __version__
+        from pytest_gpucoexist._version import __version__
         from pytest_gpucoexist.reports.model import SessionReport
 
         machine = self._session.discovered
