@@ -105,7 +105,10 @@ def _type(command: str, status: int, expected: str, folder: Path, line: int) -> 
 def _shell(argv: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
     scripts = Path(sys.executable).parent
-    environment = {**kept, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "118", "NO_COLOR": "1"}
+    path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
+    # Hypothesis' plugin is in the environment of our suite and costs each of these sessions a second.
+    options = "-p no:hypothesispytest"
+    environment = {**kept, "PATH": path, "COLUMNS": "118", "NO_COLOR": "1", "PYTEST_ADDOPTS": options}
     return subprocess.run(
         argv,
         cwd=folder,
