@@ -29,24 +29,36 @@ class _Entry:
     worker: str | None = None
 
 
+_RED = frozenset({"failed", "error"})
+_GREEN = frozenset({"passed", "xpassed"})
+
+
 class Ledger:
     """Reports in, records out. Reports may come from several workers and in any order of tests."""
 
-    def __init__(self) -> None:
-        """Nothing happened yet."""
-        self._entries: dict[str, _Entry] = {}
+    def __init__(self, *, each_worker: bool = False) -> None:
+        """Nothing happened yet. `each_worker`: every worker runs every test (`--dist=each`); the worst end counts."""
+        self._each_worker = each_worker
+        self._entries: dict[str, dict[str, _Entry]] = {}
 
     def add(self, report: pytest.TestReport) -> None:
         """Take in the report of a set-up, a call or a teardown."""
-        entry = self._entries.get(report.nodeid)
+        ends = self._entries.setdefault(report.nodeid, {})
+        worker = getattr(report, "worker_id", "") if self._each_worker else ""
+        entry = ends.get(worker)
         if entry is None or report.when == "setup":
             # A rerun begins again; what counts is how it ended.
-            entry = self._entries[report.nodeid] = _Entry()
+            entry = ends[worker] = _Entry()
+        outcome = _outcome(report)
+        if hasattr(report, "context"):
+            # A subtest: it can fail its test, and nothing else. A skipped part is no skipped test.
+            if outcome in _RED:
+                entry.outcome = outcome
+            return
         entry.duration_s += getattr(report, "duration", 0.0)
         entry.told = getattr(report, "gpucoexist", entry.told)
         entry.worker = entry.told.get("worker") or getattr(report, "worker_id", None)
-        outcome = _outcome(report)
-        if report.when == "call" or outcome not in {"passed", "xpassed"}:
+        if outcome in _RED or (entry.outcome not in _RED and (report.when == "call" or outcome not in _GREEN)):
             entry.outcome = outcome
         if outcome == "skipped":
             self._skipped(entry, report)
@@ -57,7 +69,7 @@ class Ledger:
             entry = _Entry(outcome="skipped")
             self._skipped(entry, report)
             if entry.framework is not None:
-                self._entries[report.nodeid] = entry
+                self._entries[report.nodeid] = {"": entry}
 
     @staticmethod
     def _skipped(entry: _Entry, report: pytest.TestReport | pytest.CollectReport) -> None:
@@ -67,7 +79,11 @@ class Ledger:
 
     def records(self) -> tuple[TestRecord, ...]:
         """Return every test in the order in which it was first heard of."""
-        return tuple(_record(nodeid, entry) for nodeid, entry in self._entries.items())
+        return tuple(_record(nodeid, self._entry(nodeid)) for nodeid in self._entries)
+
+    def _entry(self, nodeid: str) -> _Entry:
+        ends = self._entries[nodeid].values()
+        return max(ends, key=lambda entry: entry.outcome in _RED)  # the first of equals
 
     def ids(self) -> set[str]:
         """Return the id of every test that was reported."""
@@ -78,7 +94,7 @@ class Ledger:
 
         A test that only lacked a framework is none of them: its like may have run, and nobody could see it.
         """
-        return tuple(record for record in self.records() if self._entries[record.nodeid].told)
+        return tuple(record for record in self.records() if self._entry(record.nodeid).told)
 
     def hardware_skips(self) -> dict[str, str]:
         """Return id and reason of everything that was skipped for want of hardware or of a GPU framework."""
@@ -90,11 +106,11 @@ class Ledger:
 
     def told(self, nodeid: str) -> Mapping[str, Any]:
         """Return what the plugin put on the report of a test; empty when it needs no GPU."""
-        return self._entries[nodeid].told
+        return self._entry(nodeid).told
 
     def skip_reason(self, nodeid: str) -> str | None:
         """Return the reason of a skip as pytest reported it."""
-        return self._entries[nodeid].skip_reason
+        return self._entry(nodeid).skip_reason
 
 
 def _outcome(report: pytest.TestReport) -> Outcome:

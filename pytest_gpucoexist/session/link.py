@@ -190,6 +190,8 @@ class WorkerLink:
 
     def release(self, lease: Lease) -> None:
         """Give devices back; there is nothing to wait for. A controller that is gone has freed them already."""
+        if os.getpid() != self._pid:
+            return  # a forked child has a copy of the lease; its parent still holds it
         send(self._channel, (0, "release", [lease.number, [list(group) for group in lease.devices]]))
 
     def _call(self, verb: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> Any:

@@ -71,7 +71,7 @@ def _from_statistics(reporter: Any) -> Ledger:
     ledger = Ledger()
     for category, reports in reporter.stats.items():
         for report in reports:
-            if not category or category in {"deselected", "warnings"}:
+            if not category or category in {"deselected", "rerun", "warnings"}:
                 continue
             if getattr(report, "when", None) in {"setup", "call", "teardown"}:
                 if hasattr(report, "gpucoexist") or report.skipped:

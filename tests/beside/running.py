@@ -45,7 +45,7 @@ def note(kind, value):
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
-    if not hasattr(config, "workerinput"):
+    if not hasattr(config, "workerinput") and GPU_SESSION in config.stash:
         note("held", dict(config.stash[GPU_SESSION].broker.held()))
 
 def wait_for(path):
@@ -84,11 +84,12 @@ class Suite:
         on: tuple[str, ...] = ON_DEMO,
         workers: int = 0,
         autoload: bool = False,
+        us: bool = True,
         stdin: bytes = b"",
         environ: Mapping[str, str] | None = None,
     ) -> pytest.RunResult:
-        """Run pytest. With autoload off, what is loaded is us, the named plugins, and pytest-xdist for workers."""
-        named = () if autoload else ("gpucoexist", *plugins, *(["xdist"] if workers else []))
+        """Run pytest. With autoload off, what is loaded is `us`, the named plugins, and pytest-xdist for workers."""
+        named = [*(["gpucoexist"] if us else []), *plugins, *(["xdist"] if workers else [])] if not autoload else []
         argv = [self._python, "-m", "pytest", "-ra", *(word for name in named for word in ("-p", name)), *on]
         argv += [*(["-n", str(workers)] if workers else []), *args]
         with pytest.MonkeyPatch.context() as patch:

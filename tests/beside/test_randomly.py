@@ -94,7 +94,7 @@ def test_the_seed_before_each_test_is_left_alone(beside: Suite) -> None:
         """
     )
     beside.pytester.makeini("[pytest]\nmarkers = cuda: for the run without the plugin")
-    beside.run("--randomly-seed=7", "-p", "no:gpucoexist", on=(), plugins=("randomly",))
+    beside.run("--randomly-seed=7", on=(), plugins=("randomly",), us=False)
     without = beside.noted("numbers")
     (beside.path / "numbers.log").unlink()
     beside.pytester.makeini("[pytest]\ngpu_marks = cuda: gpu")
