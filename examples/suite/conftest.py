@@ -11,7 +11,8 @@ class Vector:
     """Doubles on one device; here they lie in host memory, where a real library would call CUDA or HIP."""
 
     def __init__(self, gpu, values):
-        if 8 * len(values) > gpu.memory_total_bytes:
+        # None: this machine does not tell, for example in a recording of the topology alone.
+        if gpu.memory_total_bytes is not None and 8 * len(values) > gpu.memory_total_bytes:
             raise MemoryError(f"{8 * len(values)} bytes do not fit on {gpu.id}")
         self.gpu = gpu
         self.values = array("d", values)

@@ -173,7 +173,8 @@ def _unread(gpu: Gpu, field: str) -> str:
     fact = gpu.facts.get(field)
     if fact is None:
         return "could not be read"
-    return f"could not be read from {fact.source}: {fact.detail or fact.status}"
+    place = f" from {fact.source}" if fact.source else ""
+    return f"could not be read{place}: {fact.detail or fact.status}"
 
 
 # Which runtimes' variables can hide a device of a vendor.

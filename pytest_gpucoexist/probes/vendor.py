@@ -15,7 +15,7 @@ from pytest_gpucoexist.probes.cells import failed
 from pytest_gpucoexist.probes.pci import BUS, is_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Sequence
 
     from pytest_gpucoexist.host.base import HelperReply, Host
     from pytest_gpucoexist.model.machine import Conflict, Runtime
@@ -59,7 +59,8 @@ def vendor_observations(
     runtimes: list[Runtime] = []
     vendors = []
     for vendor in (vendor for vendor in HELPERS if vendor in ask):
-        if any(host.exists(sign) for sign in _SIGNS[vendor]):
+        # A recording has its replies, or none; asking it changes nothing, and it need not hold these paths.
+        if host.simulated or any(host.exists(sign) for sign in _SIGNS[vendor]):
             vendors.append(vendor)
         else:
             # Looking must not change the machine: libnvidia-ml makes /dev/nvidiactl and may load the module (run here).
@@ -90,8 +91,11 @@ def _answer(host: Host, vendor: str, reply: HelperReply | None) -> Answer | tupl
         return "broken", str(error)
 
 
-def _without_library(vendor: str, addresses: Iterable[str], status: Status, detail: str) -> list[Observation]:
-    """Say of each function why its fields could not be asked of the library. Such an observation counts no device."""
+def _without_library(vendor: str, addresses: Sequence[str | None], status: Status, detail: str) -> list[Observation]:
+    """Say of each function why its fields could not be asked of the library. Such an observation counts no device.
+
+    Where the bus shows no function, one observation without a device still says what came of asking.
+    """
     source = HELPERS[vendor]
     return [
         Observation(
@@ -99,7 +103,7 @@ def _without_library(vendor: str, addresses: Iterable[str], status: Status, deta
             pci_address=address,
             readings=tuple(failed(field, source, status, detail) for field in _FIELDS[vendor]),
         )
-        for address in addresses
+        for address in (addresses or (None,))
     ]
 
 
@@ -107,6 +111,8 @@ def _left_out(host: Host, vendor: str, answer: Answer) -> list[Observation]:
     """Say why functions that the driver holds are missing from an answer: lost, or not granted to this container."""
     known = {observation.pci_address for observation in answer.observations}
     missing = [address for address in _bound(host, _DRIVERS[vendor]) if address not in known]
+    if not missing:
+        return []
     counted = f"{HELPERS[vendor]} lists {len(answer.faults) + len(known - {None})} GPUs and not this one"
     if not answer.faults:
         return _without_library(vendor, missing, "absent", counted)

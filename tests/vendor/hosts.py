@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class _Split:
+    simulated = False  # as a live machine, whose libraries are asked only where their driver is loaded
+
     def __init__(self, files: Host, libraries: Host) -> None:
         self._files = files
         self._libraries = libraries

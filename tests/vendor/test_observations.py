@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gpucoexist.host import open_recording
 from pytest_gpucoexist.host.base import HelperReply
 from pytest_gpucoexist.probes import discover
 from pytest_gpucoexist.probes.vendor import vendor_observations
@@ -17,6 +18,8 @@ from tests.vendor.hosts import answering, asking_here
 from tests.vendor.machines import A100, GIB, MI210, RTX_4090, W7900
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_gpucoexist.host import Host
     from pytest_gpucoexist.model.machine import Gpu, Machine
     from pytest_gpucoexist.model.readings import Observation
@@ -205,7 +208,9 @@ def test_a_library_without_its_driver_is_not_called(model: str, vendor: str) -> 
     """libnvidia-ml makes /dev/nvidiactl when root calls it, loaded module or not: looking must change nothing."""
     built = a_machine().with_gpu(model).with_wrong_driver(f"{vendor}0", None).host()
     answered = answering(built, nvml=HelperReply(status="ok", data=7), amdsmi=HelperReply(status="ok", data=7))
-    (observation,) = vendor_observations(answered, ["nvidia", "amd"], 5.0)[0]
+    found = vendor_observations(answered, ["nvidia", "amd"], 5.0)[0]
+    (observation,) = (each for each in found if each.pci_address is not None)
+    assert not any(each.readings == () for each in found), "a library was called"
     status, detail = readings(observation)["memory_total_bytes"]
     assert status == "unsupported"
     assert "driver is not loaded" in str(detail)
@@ -352,3 +357,10 @@ def test_both_vendors_through_the_real_clients(machine: FakeMachine) -> None:
         ("driver_version", ["570.133.07", "580.65.06"])
     ]
     assert set(machine.calls()) >= {"nvmlInitWithFlags", "nvmlShutdown", "amdsmi_init", "amdsmi_shut_down"}
+
+
+def test_a_recording_of_one_card_is_not_judged_by_an_nvml_that_nobody_recorded(shared: Path) -> None:
+    host = open_recording(str(shared / "machines/lact/lact-nvidia-rtx4080.tar.xz"))
+    (gpu,) = discover(host, ask=["nvidia"]).gpus
+    assert gpu.usable.cuda
+    assert "assumed" in str(gpu.facts["usable.cuda"].detail)
