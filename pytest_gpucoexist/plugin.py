@@ -33,6 +33,24 @@ def pytest_configure(config: pytest.Config) -> None:
     from pytest_gpucoexist.session import configuring
 
     configuring.configure(config)
+    if getattr(config.option, "showfixtures", False):
+        _register_fixtures(config)
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Make the fixtures known once there is a file to collect; a session without one has no use for them."""
+    if not isinstance(collector, (pytest.Session, pytest.Directory)):
+        _register_fixtures(collector.config)
+
+
+def _register_fixtures(config: pytest.Config) -> None:
+    if not config.pluginmanager.has_plugin(_FIXTURES):
+        from pytest_gpucoexist.session import fixtures
+
+        config.pluginmanager.register(fixtures, _FIXTURES)
+
+
+_FIXTURES = "gpucoexist-fixtures"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

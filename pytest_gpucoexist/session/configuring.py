@@ -18,8 +18,6 @@ __all__ = ["configure", "is_passive"]
 
 def configure(config: pytest.Config) -> None:
     """Set up this process: serial run, xdist controller or xdist worker. Raises pytest.UsageError."""
-    from pytest_gpucoexist.session import fixtures
-
     marks.register(config)
     options = read_options(config)
     is_worker = hasattr(config, "workerinput")
@@ -30,7 +28,6 @@ def configure(config: pytest.Config) -> None:
         link = worker_link(config)
     session = GpuSession(config, options, link)
     config.stash[GPU_SESSION] = session
-    config.pluginmanager.register(fixtures, "gpucoexist-fixtures")
     if is_worker and isinstance(options.expect_skips, str):
         from pytest_gpucoexist.session.deselected import Deselected
 
