@@ -2,52 +2,88 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SUITES", "Suite", "outcomes", "run_suite"]
+__all__ = ["SUITES", "Suite", "audited", "difference", "outcomes", "run_suite"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """One suite: the folder of its unpacked source distribution and the arguments for pytest.
+    """One suite: the folder of its unpacked source distribution (without version) and the arguments for pytest.
 
-    `unsteady` names tests that differ between two runs without the plugin; each says why.
+    `unsteady` names tests whose outcome differs between two runs without the plugin; each says why.
     """
 
     name: str
     folder: str
-    python: str
-    serial: tuple[str, ...] = ()
-    parallel: tuple[str, ...] = ()
-    unsteady: dict[str, str] = field(default_factory=dict)
+    serial: tuple[str, ...]
+    parallel: tuple[str, ...]
+    unsteady: Mapping[str, str] = field(default_factory=dict)
 
 
 SUITES = (
-    Suite(name="pluggy", folder="pluggy", python="plain", serial=("testing",), parallel=("testing",)),
+    # What loads, orders and calls every plugin.
+    Suite(name="pluggy", folder="pluggy", serial=("testing",), parallel=("testing",)),
+    # Sessions with workers, crashes, restarts, interrupts, every way to distribute. `acceptance_test.py` starts some
+    # 150 sessions, which takes minutes: whole with two workers, serially only what the plugin's link takes part in
+    # (each worker gets a channel): distribution, failing nodes. `test_looponfail.py` starts pytest again for every
+    # changed file with no worker and no distribution of ours in it.
     Suite(
         name="pytest-xdist",
         folder="pytest_xdist",
-        python="plain",
-        serial=("testing", "--ignore=testing/acceptance_test.py", "--ignore=testing/test_looponfail.py"),
-        parallel=("testing", "-k", "not looponfail and not psutil"),
+        serial=(
+            "testing",
+            "--ignore=testing/test_looponfail.py",
+            "-k",
+            "not acceptance_test or TestDistribution or TestDistEach or TestNodeFailure",
+        ),
+        parallel=("testing", "--ignore=testing/test_looponfail.py"),
     ),
-    # Registers a mark named gpu itself, with --strict-markers.
+    # Registers a mark named gpu itself, strictly, and skips its tests without CuPy. The files that use the mark, and
+    # one with 300 other tests.
     Suite(
         name="zarr",
         folder="zarr",
-        python="science",
-        serial=("tests/test_buffer.py", "tests/test_config.py"),
-        parallel=("tests/test_buffer.py", "tests/test_config.py", "tests/test_array.py"),
+        serial=("tests/test_buffer.py", "tests/test_config.py", "tests/test_api.py", "tests/test_store/test_memory.py"),
+        parallel=(
+            "tests/test_buffer.py",
+            "tests/test_config.py",
+            "tests/test_api.py",
+            "tests/test_store/test_memory.py",
+        ),
     ),
-    # 222 uses of marks, about 2,000 parametrised tests.
-    Suite(name="dateutil", folder="python_dateutil", python="plain", serial=("tests",), parallel=("tests",)),
+    # Fifteen marks, some 5,000 parametrised tests, every warning an error. `test_tzpath_data.py` compares all files of
+    # the time zone database, a minute of loops in eight tests.
+    Suite(
+        name="dateutil",
+        folder="python_dateutil",
+        serial=("tests", "--ignore=tests/test_tzpath_data.py"),
+        parallel=("tests", "--ignore=tests/test_tzpath_data.py"),
+    ),
 )
+
+
+def audited(log: Path, audit: Path, root: Path) -> dict[str, str]:
+    """Return the environment of a suite's process: as little as possible of ours, and the audit hook in it.
+
+    `root` is where its temporary folders go: pytest removes all but the last three below a shared one.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PY", "COV", "GPUCOEXIST"))}
+    return {
+        **kept,
+        "PYTHONPATH": str(audit),
+        "PYTHONHASHSEED": "0",
+        "PYTEST_DEBUG_TEMPROOT": str(root),
+        "GPUCOEXIST_AUDIT_LOG": str(log),
+    }
 
 
 def run_suite(
@@ -60,10 +96,21 @@ def run_suite(
     )
 
 
-def outcomes(report: Path) -> dict[str, str]:
-    """Map every test of a JUnit file to its outcome."""
-    found: dict[str, str] = {}
+def outcomes(report: Path) -> dict[str, tuple[str, ...]]:
+    """Map every test of a JUnit file to its outcomes; a name that stands for several tests has several."""
+    found: dict[str, list[str]] = {}
     for case in ET.parse(report).getroot().iter("testcase"):
-        kinds = [child.tag for child in case if child.tag in {"failure", "error", "skipped"}]
-        found[f"{case.get('classname')}::{case.get('name')}"] = "+".join(sorted(kinds)) or "passed"
-    return found
+        kinds = sorted(child.get("type") or child.tag for child in case if child.tag in {"failure", "error", "skipped"})
+        found.setdefault(f"{case.get('classname')}::{case.get('name')}", []).append("+".join(kinds) or "passed")
+    return {name: tuple(sorted(kinds)) for name, kinds in found.items()}
+
+
+def difference(
+    before: Mapping[str, tuple[str, ...]], after: Mapping[str, tuple[str, ...]], unsteady: Mapping[str, str]
+) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Return the tests that came out differently, each with what it was before and after."""
+    return {
+        name: (before.get(name, ()), after.get(name, ()))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name) and name not in unsteady
+    }

@@ -3,54 +3,85 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.compat.suites import SUITES, Suite, outcomes, run_suite
-
-pytestmark = pytest.mark.slow
+from tests.compat.suites import SUITES, Suite, audited, difference, outcomes, run_suite
 
 AUDIT = Path(__file__).parent / "audit"
 
 
 @pytest.fixture(scope="session")
 def suites_folder() -> Path:
-    """Where `.ci/run` unpacked the suites and made their environments (`env-plain`, `env-science`)."""
+    """Where the suites are unpacked, each with an environment `env-NAME` beside it."""
     folder = os.environ.get("GPUCOEXIST_SUITES")
     if not folder:
-        pytest.skip("needs GPUCOEXIST_SUITES: a folder with the unpacked suites of others (.ci/run makes it)")
+        pytest.skip("needs GPUCOEXIST_SUITES: a folder with the unpacked suites of others (.ci/run suites makes it)")
     return Path(folder)
 
 
-def _source(folder: Path, suite: Suite) -> Path:
-    (found,) = folder.glob(f"{suite.folder}-[0-9]*/")
-    return found
-
-
-def _environment(log: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV", "GPUCOEXIST"))}
-    return {**kept, "PYTHONPATH": str(AUDIT), "GPUCOEXIST_AUDIT_LOG": str(log), "PYTHONHASHSEED": "0"}
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["serial", "parallel"])
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 def test_same_outcomes_and_hands_off(suite: Suite, mode: str, suites_folder: Path, tmp_path: Path) -> None:
-    source = _source(suites_folder, suite)
-    python = suites_folder / f"env-{suite.python}" / "bin" / "python"
+    (source,) = suites_folder.glob(f"{suite.folder}-[0-9]*/")
+    python = suites_folder / f"env-{suite.name}" / "bin" / "python"
     arguments = suite.serial if mode == "serial" else (*suite.parallel, "-n", "2")
-    log = tmp_path / "audit.log"
-    plain = run_suite(
-        python, source, (*arguments, "-p", "no:gpucoexist"), tmp_path / "plain.xml", _environment(tmp_path / "x")
-    )
-    loaded = run_suite(python, source, arguments, tmp_path / "loaded.xml", _environment(log))
-    before, after = outcomes(tmp_path / "plain.xml"), outcomes(tmp_path / "loaded.xml")
-    assert len(before) > 20, plain.stdout[-3000:]
-    different = {name: (before.get(name), after.get(name)) for name in before.keys() | after.keys()}
-    different = {name: pair for name, pair in different.items() if pair[0] != pair[1] and name not in suite.unsteady}
-    assert not different, loaded.stdout[-3000:]
-    assert loaded.returncode == plain.returncode
-    noted = log.read_text(encoding="utf-8").splitlines()
+    runs = {"without": ("-p", "no:gpucoexist"), "loaded": ()}
+    found = {}
+    for name, extra in runs.items():
+        environment = audited(tmp_path / f"{name}.log", AUDIT, tmp_path)
+        found[name] = run_suite(python, source, (*arguments, *extra), tmp_path / f"{name}.xml", environment)
+    before, after = outcomes(tmp_path / "without.xml"), outcomes(tmp_path / "loaded.xml")
+    print(f"{suite.name}, {mode}: {sum(map(len, before.values()))} tests")
+    assert len(before) > 100, found["without"].stdout[-3000:]
+    assert difference(before, after, suite.unsteady) == {}, found["loaded"].stdout[-3000:]
+    assert suite.unsteady or found["loaded"].returncode == found["without"].returncode
+    noted = (tmp_path / "loaded.log").read_text(encoding="utf-8").splitlines()
     processes = {line.split()[0] for line in noted}
     assert len(processes) >= (1 if mode == "serial" else 3), "the audit hook was not in every process"
-    assert [line for line in noted if not line.endswith(" start")] == []
+    assert any(line.endswith(" loaded") for line in noted), "the plugin was not there"
+    assert [line for line in noted if not line.endswith((" start", " loaded"))] == []
+
+
+def test_the_audit_sees_a_plugin_that_looks(tmp_path: Path) -> None:
+    """Without this the empty log of the others would say nothing."""
+    (tmp_path / "test_it.py").write_text("def test_looks(gpu_machine):\n    pass\n")
+    log = tmp_path / "audit.log"
+    done = run_suite(
+        Path(sys.executable), tmp_path, ("-c", os.devnull), tmp_path / "x.xml", audited(log, AUDIT, tmp_path)
+    )
+    assert done.returncode == 0, done.stdout
+    noted = {line.split(maxsplit=1)[1] for line in log.read_text(encoding="utf-8").splitlines()}
+    assert {"start", "loaded"} <= noted
+    assert any(line.startswith(("open /sys/", "os.listdir /sys/", "os.scandir /sys/")) for line in noted), noted
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        ("os.environ['X'] = '1'", "os.putenv"),
+        ("os.environ.pop('X', None)", "os.unsetenv"),
+        ("os.sched_setaffinity(0, os.sched_getaffinity(0))", "os.sched_setaffinity"),
+        ("open('/sys/kernel/mm')", "open /sys/kernel/mm"),
+        ("ctypes.CDLL(None)", "ctypes.dlopen"),
+        ("subprocess.run(['true'])", "subprocess.Popen"),
+    ],
+)
+def test_the_audit_blames_the_plugin_alone(call: str, line: str, tmp_path: Path) -> None:
+    text = f"import ctypes, os, subprocess\nos.environ['X'] = '0'\ntry:\n    {call}\nexcept OSError:\n    pass\n"
+    for folder in ("pytest_gpucoexist", "another"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "code.py").write_text(text)
+    log = tmp_path / "audit.log"
+    environment = audited(log, AUDIT, tmp_path)
+    noted = []
+    for folder in ("another", "pytest_gpucoexist"):
+        log.unlink(missing_ok=True)
+        subprocess.run([sys.executable, str(tmp_path / folder / "code.py")], env=environment, check=True)
+        noted.append([text.split(maxsplit=1)[1] for text in log.read_text(encoding="utf-8").splitlines()])
+    assert noted[0] == ["start"]
+    assert any(text.startswith(line) for text in noted[1]), noted[1]

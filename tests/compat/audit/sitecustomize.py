@@ -1,7 +1,8 @@
 """Installed by PYTHONPATH into every process of a suite: notes what the plugin does to the system.
 
 An event is the plugin's when one of its modules is on the stack. Each is one line in the file that
-`GPUCOEXIST_AUDIT_LOG` names; a line is appended in one write, so that processes can share the file.
+`GPUCOEXIST_AUDIT_LOG` names; a line is appended in one write, so that processes can share the file. Each process says
+`start`, and `loaded` when the plugin is imported.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
 LOG = os.environ["GPUCOEXIST_AUDIT_LOG"]
-SYSTEM = ("/sys/", "/proc/driver", "/proc/modules", "/dev/nvidia", "/dev/kfd", "/dev/dri", "/etc/")
+SYSTEM = ("/sys/", "/proc/", "/dev/nvidia", "/dev/kfd", "/dev/dri", "/etc/")
+PLUGIN = os.path.join("pytest_gpucoexist", "plugin.py")
+READS = {"open", "os.listdir", "os.scandir"}
+ACTS = {"ctypes.dlopen", "os.fork", "os.posix_spawn", "os.putenv", "os.unsetenv", "subprocess.Popen"}
 
 
 def _by_plugin() -> bool:
@@ -33,14 +37,15 @@ def _note(text: str) -> None:
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if event == "open":
-        if isinstance(args[0], str) and args[0].startswith(SYSTEM) and _by_plugin():
-            _note(f"open {args[0]}")
-    elif event in {"os.listdir", "os.scandir"}:
-        if isinstance(args[0], str) and args[0].startswith(SYSTEM) and _by_plugin():
-            _note(f"{event} {args[0]}")
-    elif event in {"os.putenv", "os.unsetenv", "subprocess.Popen", "os.posix_spawn", "os.fork"} and _by_plugin():
-        _note(f"{event} {args!r}")
+    if event in READS:
+        path = os.fsdecode(args[0]) if isinstance(args[0], (str, bytes)) else ""
+        if path.startswith(SYSTEM) and _by_plugin():
+            _note(f"{event} {path}")
+    elif event in ACTS:
+        if _by_plugin():
+            _note(f"{event} {args!r}")
+    elif event == "exec" and getattr(args[0], "co_filename", "").endswith(PLUGIN):
+        _note("loaded")
 
 
 def _watched(name: str) -> None:
@@ -57,5 +62,5 @@ def _watched(name: str) -> None:
 
 
 _note("start")
-_watched("sched_setaffinity")
+_watched("sched_setaffinity")  # has no event of its own
 sys.addaudithook(_hook)
