@@ -41,6 +41,7 @@ def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Calla
                 given = []
         plugins = ["-p", "gpucoexist", "-p", "no:cacheprovider"]
         if any(arg.startswith("-n") for arg in args):
+            pytest.importorskip("xdist", reason="needs pytest-xdist: it is not installed")
             plugins += XDIST
         return pytester.runpytest_inprocess(*plugins, *given, *args, **options)
 
