@@ -21,7 +21,7 @@ ALLOWED = [
 
 
 def allowed(reason: str) -> bool:
-    """Whether a skip with this reason is right on a machine without a GPU, or in a mode that says so (`ALSO_ALLOWED`)."""
+    """Whether a skip with this reason is right without a GPU, or in the mode that `ALSO_ALLOWED` speaks of."""
     also = os.environ.get("ALSO_ALLOWED")
     return any(re.search(rule, reason) for rule in [*(rule for rule, _why in ALLOWED), *([also] if also else [])])
 
