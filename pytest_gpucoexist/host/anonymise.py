@@ -7,41 +7,22 @@ the same, so that what belonged together still does.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.errors import RecordingError
-from pytest_gpucoexist.host.personal import MAC, PRIVATE_IPV4, UNIQUE_ID_LINE, UUID, VISIBLE_UUID, Details, People
-from pytest_gpucoexist.host.scramble import Scrambler
+from pytest_gpucoexist.host.anonymiser import PUBLIC_FILES, SHORT, Anonymiser
+from pytest_gpucoexist.host.personal import Details, People
+from pytest_gpucoexist.host.places import KERNEL_AREA, is_telling
 from pytest_gpucoexist.host.tree import MemoryTree
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.host.base import HelperReply, Identity
     from pytest_gpucoexist.host.manifest import Manifest, ProgramRun
 
-__all__ = ["Anonymiser", "anonymised"]
+__all__ = ["anonymised"]
 
 _ALL = 2**31
-_SHORT = 6
-"""A serial shorter than this is replaced in its own file only: elsewhere the same digits are something else."""
-_SMALL_NUMBER = 2**32
-"""A unique id below this has too few digits to be told from other numbers; it is replaced in its own files only."""
-# A host's name with its domain: at least two more labels, so that `host.json` is none.
-_DOMAIN = r"(?:(?:\.[a-z0-9-]+){2,}|(?!\w))"
-_WORD_BEFORE, _WORD_AFTER = r"(?<![\w.-])", r"(?![\w-])"
-_VISIBLE_PREFIX = re.compile(r"(?:MIG-)?GPU-|MIG-", re.IGNORECASE)
-_MASK_TOKEN = re.compile(r"((?:MIG-)?GPU-|MIG-)([0-9a-f][0-9a-f-]*)", re.IGNORECASE)
-_UNIQUE_ID_FILE = re.compile(r"^((?:0x)?)([0-9a-fA-F]{1,16})(?=\s*\Z)")
-_COMMAND_FILES = re.compile(r"/proc/(?:\d+|self)(?:/task/\d+)?/(cmdline|comm|environ)")
-_BLANKED_FILES = frozenset({"edid", "vpd"})
-_PUBLIC_FILES = frozenset({"pci.ids"})  # a megabyte of product names
-_KERNEL_AREAS = re.compile(r"/(?:sys|proc|dev)(?:/|$)")
-# Parameters of the kernel's command line that say something about GPUs and memory; others can name disks and hosts.
-_KERNEL_PARAMETER = re.compile(
-    r"(?:\w*iommu\w*|nvidia\S*|nouveau\S*|amdgpu\S*|radeon\S*|i915\S*|xe\.\S*|modprobe\.blacklist|module_blacklist|pci\w*"
-    r"|hugepages\w*|default_hugepagesz|numa\w*|mitigations|quiet|splash|ro|rw)(?:=\S*)?"
-)
 
 
 def anonymised(
@@ -53,179 +34,15 @@ def anonymised(
     _collect(tree, manifest, details)
     anonymiser = Anonymiser(details, key or os.urandom(16))
     clean = _tree(tree, anonymiser)
-    manifest = _manifest(manifest, anonymiser)
+    manifest = _manifest(_trimmed(tree, manifest), anonymiser)
     _check(clean, manifest, details)
     return clean, manifest
-
-
-class Anonymiser:
-    """Replaces the details that were found, and whatever has the form of a personal value."""
-
-    def __init__(self, details: Details, key: bytes) -> None:
-        self._scrambler = Scrambler(key)
-        self._details = details
-        self._unique: dict[str, str] = {}
-        for number in details.unique_ids:
-            if number >= _SMALL_NUMBER:
-                fake = self._scrambler.number(number)
-                self._unique[f"{number:016x}"] = self._unique[f"{number:x}"] = f"{fake:016x}"
-                self._unique[str(number)] = str(fake)
-        serials = {serial for serial in details.serials if len(serial) >= _SHORT}
-        values = _alternatives({*serials, *self._unique}, before=r"(?<![0-9A-Za-z])(?:0x0*)?", after=r"(?![0-9A-Za-z])")
-        # One pass, so that nothing is replaced twice: the first form that fits at a place wins.
-        self._strict = re.compile(
-            f"(?P<value>{values})|(?P<visible>{VISIBLE_UUID})|(?P<scrambled>{UUID}|{MAC})"
-            f"|(?P<address>{PRIVATE_IPV4}|{_alternatives(details.addresses, before=_WORD_BEFORE, after=_WORD_AFTER)})",
-            re.IGNORECASE,
-        )
-        self._names = re.compile(
-            f"(?P<home>{_alternatives(details.homes, before=_WORD_BEFORE, after=_WORD_AFTER)})"
-            f"|(?P<host>{_alternatives(details.hosts, before=_WORD_BEFORE, after=_DOMAIN)})"
-            f"|(?P<user>{_alternatives(details.users, before=_WORD_BEFORE, after=_WORD_AFTER)})",
-            re.IGNORECASE,
-        )
-
-    def text(self, text: str) -> str:
-        """Replace in free text."""
-        return self._names.sub(self._name, self.strict(text))
-
-    def strict(self, text: str) -> str:
-        """Replace what cannot be mistaken: UUIDs, serials, MAC and IP addresses. For names of the kernel's files."""
-        return self._strict.sub(self._replacement, text)
-
-    def mask(self, value: str) -> str:
-        """Replace in a list of devices, where the beginning of a UUID may be very short."""
-        return ",".join(
-            f"{match[1]}{self._scrambler.text(match[2], hexadecimal=True)}"
-            if (match := _MASK_TOKEN.fullmatch(token))
-            else self.text(token)
-            for token in value.split(",")
-        )
-
-    def path(self, path: str) -> str:
-        """Replace in a path; in the kernel's own folders a user's name may be a word of the kernel."""
-        return self.strict(path) if _KERNEL_AREAS.match(path) else self.text(path)
-
-    def content(self, path: str, content: bytes) -> bytes:
-        """Replace in a file."""
-        name = path.rpartition("/")[2]
-        if name in _PUBLIC_FILES:
-            return content
-        if name in _BLANKED_FILES:
-            return bytes(len(content))
-        if name == "config":
-            return _without_serial_capability(content)
-        text = content.decode("utf-8", "surrogateescape")
-        command = _COMMAND_FILES.fullmatch(path)
-        if name == "unique_id":
-            return _UNIQUE_ID_FILE.sub(self._unique_file, text).encode("utf-8", "surrogateescape")
-        if command is not None:
-            text = self.process(text) if command[1] == "comm" else self._command(text)
-        elif path == "/proc/cmdline":
-            words = [word if _KERNEL_PARAMETER.fullmatch(word) else word.partition("=")[0] for word in text.split()]
-            text = self.text(" ".join(words)) + "\n"
-        elif text.strip() in self._details.serials:
-            text = text.replace(text.strip(), self._scrambler.text(text.strip()))
-        elif name == "properties":
-            text = self.text(UNIQUE_ID_LINE.sub(self._unique_line, text))
-        else:
-            text = self.text(text)
-        return text.encode("utf-8", "surrogateescape")
-
-    def process(self, name: str) -> str:
-        """Replace the name of a program that a person ran; white space at the end stays."""
-        bare = name.rstrip("\0\n")
-        return f"process-{self._scrambler.tag(bare)}{name[len(bare) :]}" if bare else name
-
-    def json(self, data: Any, key: str = "") -> Any:
-        """Replace in what a helper sent; keys of objects stay."""
-        if isinstance(data, dict):
-            return {name: self.json(value, key if name == "value" else name) for name, value in data.items()}
-        if isinstance(data, list):
-            return [self._process_entry(item) if key == "processes" else self.json(item, key) for item in data]
-        if isinstance(data, str):
-            if data in self._details.serials:
-                return self._scrambler.text(data)
-            return self._command(data) if key in {"cmdline", "command", "command_line"} else self.text(data)
-        if isinstance(data, int) and not isinstance(data, bool) and data in self._details.unique_ids:
-            return self._scrambler.number(data)
-        return data
-
-    def _process_entry(self, item: Any) -> Any:
-        clean = self.json(item)
-        if isinstance(item, dict) and isinstance(item.get("name"), str):
-            clean["name"] = self.process(item["name"])
-        return clean
-
-    def _unique_file(self, match: re.Match[str]) -> str:
-        number = int(match[2], 16)
-        return f"{match[1]}{self._scrambler.number(number):0{len(match[2])}x}" if number else match[0]
-
-    def _unique_line(self, match: re.Match[str]) -> str:
-        return f"{match[1]}{self._scrambler.number(int(match[2]))}"
-
-    def _command(self, text: str) -> str:
-        return f"command-{self._scrambler.tag(text)}\0" if text else text
-
-    def _replacement(self, match: re.Match[str]) -> str:
-        if match.lastgroup == "value":
-            return self._value(match[0])
-        if match.lastgroup == "visible":
-            prefix, digits = _VISIBLE_PREFIX.match(match[0]), _VISIBLE_PREFIX.sub("", match[0])
-            assert prefix is not None
-            return prefix[0] + self._scrambler.text(digits, hexadecimal=True)
-        if match.lastgroup == "scrambled":
-            return self._scrambler.text(match[0], hexadecimal=True)
-        return self._address(match[0])
-
-    def _name(self, match: re.Match[str]) -> str:
-        value = match[0].lower()
-        if match.lastgroup == "home":
-            return f"/home/user-{self._scrambler.tag(value.rpartition('/')[2])}"
-        if match.lastgroup == "host":
-            return f"host-{self._scrambler.tag(value.partition('.')[0])}"
-        return f"user-{self._scrambler.tag(value)}"
-
-    def _value(self, value: str) -> str:
-        prefix = value[:2] if value[:2] in {"0x", "0X"} else ""
-        digits = value[len(prefix) :]
-        known = self._unique.get(digits.lower()) or (self._unique.get(digits.lstrip("0").lower()) if prefix else None)
-        if known is None:
-            return self._scrambler.text(value)
-        return prefix + (known.upper() if digits.isupper() else known)
-
-    def _address(self, value: str) -> str:
-        tag = int(self._scrambler.tag(value.lower()), 16)
-        if ":" in value:
-            return f"2001:db8::{tag >> 16:x}:{tag & 0xFFFF:x}"  # RFC 3849
-        return f"198.{18 + (tag >> 16) % 2}.{tag >> 8 & 255}.{tag & 255}"  # RFC 2544: addresses of test networks
-
-
-def _alternatives(values: set[str], *, before: str, after: str) -> str:
-    """Return a pattern of any of the values, longest first; of no value, one that never matches."""
-    if not values:
-        return r"(?!)"
-    body = "|".join(re.escape(value) for value in sorted(values, key=lambda value: (-len(value), value)))
-    return f"{before}(?:{body}){after}"
-
-
-def _without_serial_capability(config: bytes) -> bytes:
-    """Zero the Device Serial Number (PCI Express Base, 7.9.3: extended capability 3) in a configuration space."""
-    data = bytearray(config)
-    offset, seen = 0x100, set[int]()
-    while 0x100 <= offset <= len(data) - 12 and offset not in seen:
-        seen.add(offset)
-        header = int.from_bytes(data[offset : offset + 4], "little")
-        if header & 0xFFFF == 3:
-            data[offset + 4 : offset + 12] = bytes(8)
-        offset = header >> 20
-    return bytes(data)
 
 
 def _collect(tree: MemoryTree, manifest: Manifest, details: Details) -> None:
     for path, kind in tree.walk():
         details.text(path)
-        if kind == "file" and path.rpartition("/")[2] not in _PUBLIC_FILES:
+        if kind == "file" and path.rpartition("/")[2] not in PUBLIC_FILES:
             details.file(path, tree.read(path, _ALL).decode("utf-8", "surrogateescape"))
         elif kind == "link":
             details.text(tree.target(path))
@@ -245,12 +62,33 @@ def _tree(tree: MemoryTree, anonymiser: Anonymiser) -> MemoryTree:
         if kind == "dir":
             clean.add_dir(new)
         elif kind == "link":
-            clean.add_link(new, anonymiser.path(tree.target(path)))
+            clean.add_link(new, anonymiser.link(path, tree.target(path)))
         elif kind == "file":
             clean.add_file(new, anonymiser.content(path, tree.read(path, _ALL)))
         else:
             clean.add_node(new, tree.node(path))
     return clean
+
+
+def _trimmed(tree: MemoryTree, manifest: Manifest) -> Manifest:
+    """Leave out of listings what nobody looked at further and what is of no GPU: installed packages, private files."""
+    looked_at = {path for path, _kind in tree.walk()}
+    looked_at.update(manifest.nodes, manifest.errors, manifest.may_open, manifest.listings)
+    packages = {folder.rstrip("/") for folder in manifest.python_path}
+
+    def whole(folder: str) -> bool:
+        """Whether a folder's names are public: the kernel's, or what is inside a package of a GPU framework."""
+        return KERNEL_AREA.match(folder) is not None or any(folder.startswith(f"{each}/") for each in packages)
+
+    return replace(
+        manifest,
+        listings={
+            folder: names
+            if whole(folder) and folder not in packages
+            else tuple(name for name in names if is_telling(name) or f"{folder}/{name}" in looked_at)
+            for folder, names in manifest.listings.items()
+        },
+    )
 
 
 def _manifest(manifest: Manifest, anonymiser: Anonymiser) -> Manifest:
@@ -272,14 +110,16 @@ def _manifest(manifest: Manifest, anonymiser: Anonymiser) -> Manifest:
             path(each): tuple(path(f"{each}/{name}").rpartition("/")[2] for name in names)
             for each, names in manifest.listings.items()
         },
-        links={path(each): path(target) for each, target in manifest.links.items()},
+        links={path(each): anonymiser.link(each, target) for each, target in manifest.links.items()},
         helpers={name: _reply(reply, anonymiser) for name, reply in manifest.helpers.items()},
         programs=tuple(_program(run, anonymiser) for run in manifest.programs),
     )
 
 
 def _identity(identity: Identity, anonymiser: Anonymiser) -> Identity:
-    return replace(identity, group_names={anonymiser.text(name): gid for name, gid in identity.group_names.items()})
+    return replace(
+        identity, group_names={anonymiser.group(name, gid): gid for name, gid in identity.group_names.items()}
+    )
 
 
 def _reply(reply: HelperReply, anonymiser: Anonymiser) -> HelperReply:
@@ -298,7 +138,7 @@ def _program(run: ProgramRun, anonymiser: Anonymiser) -> ProgramRun:
 
 def _check(tree: MemoryTree, manifest: Manifest, details: Details) -> None:
     """Look once more for what was found: a replacement that missed a place must not leave this machine."""
-    forbidden = [value.lower() for value in {*details.serials, *details.homes} if len(value) > _SHORT]
+    forbidden = [value.lower() for value in {*details.serials, *details.homes} if len(value) > SHORT]
     forbidden += [f"{number:016x}" for number in details.unique_ids]
     texts = [manifest.to_text().lower()]
     for path, kind in tree.walk():

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist._version import __version__
 from pytest_gpucoexist.host.anonymise import anonymised
+from pytest_gpucoexist.host.caller import people_of, recorded_variables
 from pytest_gpucoexist.host.common import as_text
 from pytest_gpucoexist.host.manifest import Manifest, ProgramRun
-from pytest_gpucoexist.host.personal import People
 from pytest_gpucoexist.host.replay import area_of, normal_path
 from pytest_gpucoexist.host.tree import MemoryTree
 from pytest_gpucoexist.host.writing import write_archive
@@ -30,20 +29,11 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.host.base import Completed, HelperReply, Host, Identity, Node
 
-__all__ = ["RecordingHost", "people_of", "recorded_variables", "write_recording"]
+__all__ = ["RecordingHost", "write_recording"]
 
-_FIRST_USER_ID = 1000  # login.defs, UID_MIN
 _MAX_LINKS = 40
 # Not there is told by a record's silence, as by the machine's.
 _SILENT = {errno.ENOENT, errno.ENOTDIR}
-# What runtimes, probes and container checks look at. A list, not a note of what was read: a program that copies the
-# whole environment must not put it into the record.
-_RECORDED_VARIABLE = re.compile(
-    r"(?:CUDA|NVIDIA|HIP|ROCR|ROCM|HSA|AMD|GPU|ZE|ONEAPI|SYCL|OCL|OPENCL|VK|MESA|NCCL|RCCL|XLA|JAX|PYTORCH|PYTEST_GPU"
-    r"|__EGL|__GLX|__NV|__VK|XDG)_\w+|SLURM_\w*(?:GPU|GRES|TRES)\w*|DRI_PRIME|HOME|LD_LIBRARY_PATH|LD_PRELOAD|LLVM_PATH"
-    r"|container|KUBERNETES_SERVICE_HOST|APPTAINER_CONTAINER|SINGULARITY_CONTAINER"
-)
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH|JWT", re.IGNORECASE)
 
 
 class RecordingHost:
@@ -118,7 +108,7 @@ class RecordingHost:
         """Return the text of a link; it and the links above it are kept."""
         self._touch(path)
         folder, _, name = normal_path(path).rpartition("/")
-        self._follow(f"{self._follow(folder)}/{name}")
+        self._target(f"{self._follow(folder)}/{name}")  # what it leads to was not asked for
         return self._inner.read_link(path)
 
     def resolve(self, path: str) -> str:
@@ -268,15 +258,6 @@ class RecordingHost:
         return self._links[step]
 
 
-def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a record holds: those that runtimes and probes look at, but no secrets."""
-    return {
-        name: environ[name]
-        for name in sorted(environ)
-        if _RECORDED_VARIABLE.fullmatch(name) and not _SECRET.search(name)
-    }
-
-
 def write_recording(host: RecordingHost, path: str, *, name: str = "machine", key: bytes | None = None) -> None:
     """Write what `host` recorded as an archive, personal details replaced; equal values stay equal.
 
@@ -286,16 +267,3 @@ def write_recording(host: RecordingHost, path: str, *, name: str = "machine", ke
     tree, manifest = host.recorded()
     tree, manifest = anonymised(tree, manifest, people_of(host), key)
     write_archive(tree, replace(manifest, name=name), path)
-
-
-def people_of(host: Host) -> People:
-    """Return whom the record must not name: the host, its user, the user's home."""
-    users = {host.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")}
-    me = host.identity()
-    # A user's private group has the user's name.
-    users |= {name for name, gid in me.group_names.items() if gid == me.gid and gid >= _FIRST_USER_ID}
-    return People(
-        hosts=frozenset({host.name, host.environ.get("HOSTNAME", "")} - {""}),
-        users=frozenset(users - {""}),
-        homes=frozenset({host.environ.get("HOME", "")} - {""}),
-    )
