@@ -43,15 +43,21 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; only `--help` and `--version` leave by SystemExit."""
+    if sys.stdout is None:  # started with its standard output closed
+        _forget_output()
     try:
         arguments = _parser().parse_args(argv)
         code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The interpreter flushes at its end: what is left goes nowhere instead of raising again.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        _forget_output()
         return DONE
+    except OSError as error:
+        # What a command reads has its own errors: this is standard output, a disk that is full.
+        _forget_output()
+        print(f"gpucoexist: cannot write the output: {error.strerror or error}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         print("gpucoexist: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -60,6 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"gpucoexist: {screen_for(sys.stderr, os.environ).say(error)}", file=sys.stderr)
         return FAILED
+
+
+def _forget_output() -> None:
+    """Send what is left nowhere: the interpreter flushes at its end, and would raise again."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _parser() -> argparse.ArgumentParser:

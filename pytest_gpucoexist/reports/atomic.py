@@ -7,7 +7,21 @@ import secrets
 
 from pytest_gpucoexist.errors import ReportError
 
-__all__ = ["write_text"]
+__all__ = ["prepare", "write_text"]
+
+
+def prepare(path: str) -> None:
+    """Make the folder of a file, and say before long work what `write_text` would say after it. Raises ReportError."""
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"cannot write {path}: no folder {folder}: {error.strerror or error}") from error
+    if os.path.isdir(target):
+        raise ReportError(f"cannot write {path}: it is a folder; give the name of a file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ReportError(f"cannot write {path}: no permission to create files in {folder}")
 
 
 def write_text(path: str, text: str) -> None:

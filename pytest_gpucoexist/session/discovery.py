@@ -31,8 +31,13 @@ def check_machine(config: pytest.Config, name: str) -> None:
         )
     if name.endswith(".json"):
         _from_json(path)
-    else:
+        return
+    try:
         _host(config, name)
+    except RecordingError as error:
+        raise RecordingError(
+            f"--gpu-machine: {error}; `gpucoexist record FILE` makes an archive that replays"
+        ) from None
 
 
 def discover_machine(config: pytest.Config, options: Options, ask: Sequence[str]) -> Machine:

@@ -117,6 +117,8 @@ def _lookup(config: pytest.Config, name: str) -> tuple[str, Any]:
     if variable in os.environ:
         return variable, os.environ[variable]
     value = config.getini(_ini(name))
+    if isinstance(value, (list, tuple)):  # a TOML array, which pytest lets through
+        value = ",".join(str(part) for part in value)
     return _ini(name), value or None
 
 

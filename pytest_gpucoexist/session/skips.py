@@ -6,8 +6,6 @@ stands for any.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.errors import UserError
@@ -39,7 +37,9 @@ def parse_skips(text: str, where: str) -> dict[str, str | None]:
             current = line.rstrip()
             found[current] = None
         elif current is None:
-            raise UserError(f"{where}:{number}: a reason without a test id above it")
+            raise UserError(
+                f"--gpu-expect-skips: {where}:{number}: a reason without a test id above it (an id is not indented)"
+            )
         else:
             found[current] = " ".join(filter(None, (found[current], line.strip())))
     return found
@@ -49,32 +49,23 @@ def read_skips(path: str) -> dict[str, str | None]:
     """Read a file of expected skips. Raises UserError."""
     try:
         with open(path, encoding="utf-8") as file:
-            return parse_skips(file.read(), path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"--gpu-expect-skips: {path} cannot be read ({error}); give a number, or a file that --gpu-write-skips made"
-        ) from None
+            text = file.read()
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except UnicodeDecodeError:
+        problem = "it is no text"
+    else:
+        return parse_skips(text, path)
+    raise UserError(
+        f"--gpu-expect-skips: cannot read {path}: {problem}; give a number from 0 or a file of --gpu-write-skips"
+    )
 
 
 def write_skips(skips: Mapping[str, str], path: str) -> None:
-    """Write the file at once or not at all: a run that dies leaves the old one. Raises OSError."""
-    folder = os.path.dirname(path) or "."
-    os.makedirs(folder, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".gpucoexist-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(format_skips(skips))
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    """Write the file at once or not at all: a run that dies leaves the old one. Raises ReportError."""
+    from pytest_gpucoexist.reports.atomic import write_text
 
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    write_text(path, format_skips(skips))
 
 
 def compare_skips(expected: Mapping[str, str | None], found: Mapping[str, str]) -> list[str]:

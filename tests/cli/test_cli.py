@@ -186,6 +186,29 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, which only Linux has")
+def test_a_disk_that_is_full_is_said_in_one_line() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest_gpucoexist", "show", "--machine", "demo", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"gpucoexist: cannot write the output: No space left on device\n"
+
+
+def test_no_standard_output_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert cli.main(["show", "--machine", "demo"]) == 0
+    sys.stdout.close()
+    assert capsys.readouterr().err == ""
+
+
 def test_an_interrupt_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(*_arguments: object, **_named: object) -> None:
         raise KeyboardInterrupt

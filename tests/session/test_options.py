@@ -56,7 +56,10 @@ def test_defaults_and_values(pytester: pytest.Pytester, monkeypatch: pytest.Monk
         (["--gpu-report=out.txt"], "", "--gpu-report: 'out.txt' must end in one of .json, .html, .md"),
         (["--gpu-simulate"], "", "--gpu-simulate needs a replayed machine: add --gpu-machine=demo"),
         (["--gpu-machine=nowhere.tar.gz"], "", "'nowhere.tar.gz' is no recording here; good values are demo, a folder"),
-        (["--gpu-expect-skips=nowhere.txt"], "", "give a number, or a file that --gpu-write-skips made"),
+        (["--gpu-expect-skips=nowhere.txt"], "", "give a number from 0 or a file of --gpu-write-skips"),
+        (["--gpu-expect-skips=."], "", ": Is a directory; give a number from 0"),
+        (["--gpu-machine=."], "", "no known layout"),
+        (["--gpu-machine=tox.ini"], "", "; `gpucoexist record FILE` makes an archive that replays"),
         ([], "gpu_missing = perhaps", "gpu_missing: 'perhaps' is not one of skip, fail"),
         ([], "gpu_plan = maybe", "gpu_plan: 'maybe' is not one of true, false"),
         ([], "gpu_helper_deadline = soon", "gpu_helper_deadline: 'soon' is not a number of seconds"),
@@ -141,3 +144,9 @@ def test_quiet_output_still_says_simulated(session: Session, pytester: pytest.Py
     result = session("-q", "--gpu-simulate")
     assert "SIMULATED machine: testbox" in result.outlines
     assert "needs a GPU" not in session("-q", on=machine(), real=True).outlines[0]
+
+
+@pytest.mark.filterwarnings("ignore:Passing a value that is not a string")
+def test_an_array_of_toml_is_a_list_of_promises(pytester: pytest.Pytester) -> None:
+    pytester.makepyprojecttoml('[tool.pytest.ini_options]\ngpu_require = ["cuda:2", "rocm"]')
+    assert read_options(pytester.parseconfig("-p", "gpucoexist")).promises == (("cuda", 2), ("rocm", 1))
