@@ -11,19 +11,30 @@ from rich.table import Table
 
 from tests.benchmarks import measures
 
-MEASURES = {"startup": measures.startup, "collection": measures.collection, "discovery": measures.discovery}
+MEASURES = {
+    "startup": measures.startup,
+    "imports": measures.imports,
+    "collection": measures.collection,
+    "discovery": measures.discovery,
+    "partitions": measures.partitions,
+    "hanging": measures.hanging,
+}
 
 
 def main() -> int:
     """Run the measures named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer runs and tests; targets of collection not judged")
-    parser.add_argument("names", nargs="*", choices=[[], *MEASURES], help="default: all")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer runs and tests, CPU time judged in place of the clock"
+    )
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(MEASURES)} (default: all)")
     options = parser.parse_args()
+    if unknown := set(options.names) - MEASURES.keys():
+        parser.error(f"no measure: {', '.join(sorted(unknown))}")
     table = Table("measure", "median", "spread", "target", "met")
     missed = False
     for name in options.names or MEASURES:
-        for row in MEASURES[name](options.quick):
+        for row in MEASURES[name](quick=options.quick):
             met = {True: "yes", False: "NO", None: "-"}[row.met]
             missed |= row.met is False
             table.add_row(row.measure, row.median, row.spread, row.target, met)
