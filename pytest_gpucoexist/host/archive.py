@@ -11,6 +11,7 @@ import zlib
 from typing import IO, Protocol
 
 from pytest_gpucoexist.errors import RecordingError
+from pytest_gpucoexist.host.manifest import MAX_DEPTH, MAX_PATH_BYTES
 from pytest_gpucoexist.host.tree import MemoryTree
 
 __all__ = ["MAX_FILE_BYTES", "MAX_MEMBERS", "MAX_UNPACKED_BYTES", "load_archive"]
@@ -141,6 +142,7 @@ def load_archive(path: str) -> MemoryTree:
 
 def _load(archive: tarfile.TarFile, where: str) -> MemoryTree:
     tree = MemoryTree()
+    folders: set[str] = set()
     links: list[tuple[str, str]] = []
     for count, member in enumerate(archive):
         if count >= MAX_MEMBERS:
@@ -148,6 +150,10 @@ def _load(archive: tarfile.TarFile, where: str) -> MemoryTree:
         path = _safe_path(member.name, where)
         if not path:
             continue
+        if path.rpartition("/")[0] not in folders:
+            folders.update(path[:at] for at, letter in enumerate(path) if letter == "/")
+        if count + len(folders) > 2 * MAX_MEMBERS:
+            raise RecordingError(f"{where}: more than {MAX_MEMBERS} folders; refused")
         try:
             if member.isdir():
                 tree.add_dir(path)
@@ -179,6 +185,8 @@ def _safe_path(name: str, where: str) -> str:
     if ".." in re.split(r"[/\\]", name):
         raise RecordingError(f"{where}: member {name!r} leaves the tree; refused")
     parts = [part for part in name.split("/") if part not in {"", "."}]
+    if len(name) > MAX_PATH_BYTES or len(parts) > MAX_DEPTH:
+        raise RecordingError(f"{where}: a member's name has {len(name)} letters in {len(parts)} folders; refused")
     return "".join(f"/{part}" for part in parts)
 
 

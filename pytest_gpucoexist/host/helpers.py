@@ -59,7 +59,7 @@ def ask_helpers(
                     "request": dict(request),
                     "limit_s": deadline_s + 5.0,
                 }
-                argv = [sys.executable, *_interpreter_flags(), "-c", _BOOTSTRAP, "{fd}", json.dumps(task)]
+                argv = [_interpreter(), *_interpreter_flags(), "-c", _BOOTSTRAP, "{fd}", json.dumps(task)]
                 children[name] = start(argv, environ, output_bytes=_NOISE_BYTES, answer_bytes=MAX_ANSWER_BYTES)
             except (OSError, TypeError, ValueError) as exc:
                 replies[name] = HelperReply(status="broken", detail=f"the helper did not start: {exc}")
@@ -129,6 +129,13 @@ def _excerpt(raw: bytes) -> str:
     """Return the end of a text: the last words of a crash are the ones that explain it."""
     text = raw.decode("utf-8", "replace").strip()
     return text if len(text) <= _NOISE_CHARACTERS else f"…{text[-_NOISE_CHARACTERS:]}"
+
+
+def _interpreter() -> str:
+    """Return the path of this Python. Raises OSError in a program that embeds it and does not say."""
+    if not sys.executable:
+        raise OSError("this program does not say where its Python is (sys.executable)")
+    return sys.executable
 
 
 def _interpreter_flags() -> list[str]:

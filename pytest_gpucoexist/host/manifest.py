@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,10 +11,18 @@ from pytest_gpucoexist.errors import DataError, RecordingError
 from pytest_gpucoexist.host.base import HelperReply, Identity, Node
 from pytest_gpucoexist.model.codec import decode, encode
 
-__all__ = ["MANIFEST_PATH", "RECORD_VERSION", "Manifest", "ProgramRun", "read_manifest"]
+__all__ = ["MANIFEST_PATH", "MAX_DEPTH", "MAX_PATH_BYTES", "RECORD_VERSION", "Manifest", "ProgramRun", "read_manifest"]
 
 MANIFEST_PATH = "/gpucoexist/record.json"
 RECORD_VERSION = 1
+
+MAX_PATH_BYTES = 1024
+MAX_DEPTH = 64
+"""The deepest file of the recorded machines has 14 folders above it. Each of them costs memory."""
+
+_PATH = re.compile(r"(?:/[^/]+)*")
+_LATEST = 2.0**40
+_LAST_ERRNO = 4095  # include/linux/err.h, MAX_ERRNO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +73,7 @@ def read_manifest(data: bytes, where: str) -> Manifest:
     """Read a `record.json`. Raises RecordingError, naming `where` and what is wrong in it."""
     try:
         document = json.loads(data)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise RecordingError(f"{where}: gpucoexist/record.json is not JSON ({exc})") from exc
     version = document.get("record") if isinstance(document, dict) else None
     if version != RECORD_VERSION:
@@ -73,6 +82,25 @@ def read_manifest(data: bytes, where: str) -> Manifest:
             " (record it again, or use the release that made it)"
         )
     try:
-        return decode(Manifest, document)
+        manifest = decode(Manifest, document)
+        _check(manifest)
     except DataError as exc:
         raise RecordingError(f"{where}: gpucoexist/record.json does not fit: {exc}") from exc
+    return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """Refuse what has the right type and means nothing: a replay would stumble over it much later. Raises DataError."""
+    if manifest.time is not None and not 0 <= manifest.time < _LATEST:
+        raise DataError(f"$.time: no time: {manifest.time}")
+    for path in manifest.nodes:
+        if _PATH.fullmatch(path) is None or len(path) > MAX_PATH_BYTES or path.count("/") > MAX_DEPTH:
+            raise DataError(f"$.nodes: not an absolute path: {path[:80]!r}")
+    codes = [*manifest.errors.items()]
+    codes += [(path, code) for path, answers in manifest.may_open.items() for code in answers.values()]
+    codes += [(" ".join(run.argv), run.error) for run in manifest.programs if run.error is not None]
+    for path, code in codes:
+        if not 0 <= code <= _LAST_ERRNO:
+            raise DataError(f"no errno: {code} of {path[:80]!r}")
+    if not all(run.argv for run in manifest.programs):
+        raise DataError("$.programs: a program without a name")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["differences", "recorded_text"]
 
 REPLACED = (
-    "serial numbers, UUIDs, names of host, users and home folders, MAC and private IP addresses, command lines; "
-    "equal values stay equal"
+    "serial numbers, UUIDs, names of host, users, groups and private folders, MAC and private IP addresses, "
+    "command lines; equal values stay equal"
 )
 
 

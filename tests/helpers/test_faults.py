@@ -406,6 +406,16 @@ def test_an_interpreter_that_cannot_start_is_broken(ask: Ask, monkeypatch: pytes
     assert "No such file" in (reply.detail or "")
 
 
+@pytest.mark.parametrize("executable", ["", None])
+def test_a_program_that_embeds_python_is_broken(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, executable: str | None
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    reply = ask("def answer(request): return 1")
+    assert reply.status == "broken"
+    assert "does not say where its Python is" in (reply.detail or "")
+
+
 def test_a_request_that_is_no_json_is_broken(ask: Ask) -> None:
     reply = ask("def answer(request): return 1", {"what": object()})
     assert reply.status == "broken"

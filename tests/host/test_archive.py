@@ -228,3 +228,18 @@ def test_a_member_cut_short_behind_a_whole_header(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(RecordingError, match=r"cut short in member 'sys/noise'|unexpected end of data"):
         load_archive(str(path))
+
+
+@pytest.mark.parametrize("name", ["m/sys/" + "a/" * 70 + "x", "m/sys/" + "a" * 1100])
+def test_paths_that_no_machine_has_are_refused(tmp_path: Path, name: str) -> None:
+    """A folder is kept for every name above a member: a long path is a bomb of its own."""
+    with pytest.raises(RecordingError, match=r"letters in \d+ folders; refused"):
+        load_archive(write(tmp_path / "m.tar", member(name, content=b"1")))
+
+
+def test_folders_that_members_only_imply_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MAX_MEMBERS", 20)
+    entries = [member(f"m/sys/{number}/" + "a/" * 30 + "x", content=b"1") for number in range(3)]
+    assert load_archive(write(tmp_path / "few.tar", *entries[:1])).kind("/m/sys/0") == "dir"
+    with pytest.raises(RecordingError, match="more than 20 folders; refused"):
+        load_archive(write(tmp_path / "many.tar", *entries))

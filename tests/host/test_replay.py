@@ -275,6 +275,14 @@ class TestManifest:
             ("[]", "version None"),
             ('{"record": 2}', "version 2; this release reads version 1"),
             ('{"record": 1, "errors": {"/x": "y"}}', r"does not fit: \$\.errors\./x"),
+            ('{"record": 1, "x": ' + "[" * 99999 + "]" * 99999 + "}", "is not JSON"),
+            ('{"record": 1, "time": 1e999}', "no time: inf"),
+            ('{"record": 1, "errors": {"/x": -5}}', "no errno: -5 of '/x'"),
+            ('{"record": 1, "may_open": {"/x": {"read": 1152921504606846976}}}', "no errno: 1152921504606846976"),
+            ('{"record": 1, "programs": [{"argv": []}]}', "a program without a name"),
+            ('{"record": 1, "nodes": {"x/y": {"kind": "file"}}}', "not an absolute path: 'x/y'"),
+            ('{"record": 1, "nodes": {"/x//y": {"kind": "file"}}}', "not an absolute path: '/x//y'"),
+            ('{"record": 1, "nodes": {"' + "/x" * 300 + '": {"kind": "file"}}}', "not an absolute path"),
         ],
     )
     def test_a_manifest_that_does_not_fit_is_refused(self, tmp_path: Path, text: str, words: str) -> None:
