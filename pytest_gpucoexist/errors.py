@@ -21,6 +21,7 @@ __all__ = [
     "ReportError",
     "RequirementError",
     "UserError",
+    "error_named",
 ]
 
 
@@ -50,3 +51,9 @@ class DataError(GpuCoexistError):
 
 class DeviceBusyError(GpuCoexistError):
     """A device that another test of this session holds."""
+
+
+def error_named(name: str) -> type[GpuCoexistError]:
+    """Return the error class of a name that came from another process; the base class when there is none."""
+    found = globals().get(name)
+    return found if isinstance(found, type) and issubclass(found, GpuCoexistError) else GpuCoexistError

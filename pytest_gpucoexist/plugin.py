@@ -1,7 +1,12 @@
-"""The entry point: options, marks, hooks. What a session does not use is neither imported nor registered."""
+"""The entry point: options, marks, hooks. What a session does not use is neither imported nor registered.
+
+Modules are imported by their own names here and in `session`, never as attributes of their packages: pytester forgets
+modules between runs, but not the attributes, and half of a session would live in the copies of an earlier one.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,17 +27,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Add the hooks `pytest_gpucoexist_*`."""
-    from pytest_gpucoexist import hookspecs
-
-    pluginmanager.add_hookspecs(hookspecs)
+    pluginmanager.add_hookspecs(import_module("pytest_gpucoexist.hookspecs"))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Read the options and register what was asked for. First of all, because pytest-xdist reads `dist` here too."""
-    from pytest_gpucoexist.session import configuring
+    from pytest_gpucoexist.session.configuring import configure
 
-    configuring.configure(config)
+    configure(config)
     if getattr(config.option, "showfixtures", False):
         _register_fixtures(config)
 
@@ -45,9 +48,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 def _register_fixtures(config: pytest.Config) -> None:
     if not config.pluginmanager.has_plugin(_FIXTURES):
-        from pytest_gpucoexist.session import fixtures
-
-        config.pluginmanager.register(fixtures, _FIXTURES)
+        config.pluginmanager.register(import_module("pytest_gpucoexist.session.fixtures"), _FIXTURES)
 
 
 _FIXTURES = "gpucoexist-fixtures"
@@ -75,7 +76,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
         selected = select(gpu_session, session.items)
         if selected:
-            # By its own name: pytester forgets modules between runs, but not the attributes of their packages.
             from pytest_gpucoexist.session.collecting import collected
 
             collected(gpu_session, session, selected)

@@ -147,6 +147,7 @@ class WorkerLink:
     def __init__(self, channel: Channel, worker: str) -> None:
         """`channel` is the one that the controller sent in `workerinput`."""
         self._channel = channel
+        self._gone = False
         self._worker = worker
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -195,37 +196,55 @@ class WorkerLink:
         send(self._channel, (0, "release", [lease.number, [list(group) for group in lease.devices]]))
 
     def _call(self, verb: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> Any:
-        from pytest_gpucoexist import errors
+        from pytest_gpucoexist.errors import GpuCoexistError, error_named
 
         if os.getpid() != self._pid:
-            raise errors.GpuCoexistError(
+            raise GpuCoexistError(
                 "a forked child cannot speak to the pytest controller: acquire the device before the fork"
             )
         answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         with self._lock:
-            if not self._listening:
-                self._channel.setcallback(self._receive, endmarker=_END)
-                self._listening = True
+            begins, self._listening = not self._listening, True
             self._last += 1
             number = self._last
             self._pending[number] = answers
+        answer = None
         try:
-            self._channel.send((number, verb, dict(arguments)))
-            status, value = answers.get(timeout=timeout_s)
-        except OSError as error:
-            status, value = "GpuCoexistError", f"the pytest controller is gone ({error})"
+            if begins:
+                # Not under the lock: what has arrived by now, if only the end, is delivered at once in this thread.
+                self._channel.setcallback(self._receive, endmarker=_END)
+            if not self._gone:  # a channel whose other side is gone may still take what is sent
+                self._channel.send((number, verb, dict(arguments)))
+                answer = answers.get(timeout=timeout_s)
+        except OSError:
+            self._gone = True
         except queue.Empty:
-            status, value = "DeviceBusyError", f"no device became free within {timeout_s} s"
+            answer = "DeviceBusyError", f"no device became free within {timeout_s} s"
         finally:
             with self._lock:
                 self._pending.pop(number, None)
+            if answer is None or answer[0] != "ok":
+                self._give_back(answers)
+        if answer is None:
+            answer = "GpuCoexistError", "the pytest controller is gone"
+        status, value = answer
         if status == "ok":
             return value
-        raise getattr(errors, status, errors.GpuCoexistError)(value)
+        raise error_named(status)(value)
+
+    def _give_back(self, answers: queue.SimpleQueue[tuple[str, Any]]) -> None:
+        """Release what was granted in the moment between a time-out or an interrupt and its consequences."""
+        while not answers.empty():
+            self._unwanted(*answers.get())
+
+    def _unwanted(self, status: str, value: Any) -> None:
+        if status == "ok" and isinstance(value, list):
+            self.release(lease_of("", value))
 
     def _receive(self, item: Any) -> None:
         with self._lock:
             if item is _END:
+                self._gone = True
                 for answers in self._pending.values():
                     answers.put(("GpuCoexistError", "the pytest controller is gone"))
                 return
@@ -233,9 +252,8 @@ class WorkerLink:
             answers_to = self._pending.get(number)
         if answers_to is not None:
             answers_to.put((status, value))
-        elif status == "ok" and isinstance(value, list):
-            # Granted after the caller had given up: nobody will use it.
-            self.release(lease_of("", value))
+        else:
+            self._unwanted(status, value)  # granted after the caller had given up
 
 
 def worker_link(config: pytest.Config) -> WorkerLink | None:

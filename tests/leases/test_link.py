@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError, UserError
+from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError, UserError, error_named
 from pytest_gpucoexist.leases.broker import Broker, Lease
 from pytest_gpucoexist.model.matching import Group
 from pytest_gpucoexist.model.requirement import Requirement
@@ -269,3 +269,35 @@ def test_no_link_without_a_controller_of_ours() -> None:
     assert worker_link(cast("pytest.Config", object())) is None
     plain = type("Config", (), {"workerinput": {"workerid": "gw0"}})
     assert worker_link(cast("pytest.Config", plain)) is None
+
+
+def test_controller_that_ended_before_the_first_question(controller: Controller) -> None:
+    worker = controller.worker("gw0")
+    channel = worker._channel
+    assert isinstance(channel, End)
+    listen = channel.setcallback
+
+    def closed(callback: Callable[[Any], Any], endmarker: object = None) -> None:
+        listen(callback, endmarker)
+        callback(endmarker)  # as execnet does for a channel that the other side has closed
+
+    channel.setcallback = closed  # type: ignore[method-assign]
+    channel.send = lambda item: None  # type: ignore[method-assign]  # a pipe takes what nobody reads
+    for _ in range(2):
+        with pytest.raises(GpuCoexistError, match="the pytest controller is gone"):
+            worker.machine()
+
+
+def test_grant_in_the_moment_of_the_time_out_is_given_back(controller: Controller) -> None:
+    worker = controller.worker("gw0")
+    answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    lease = worker.acquire([group(NVIDIA0)], "test")
+    answers.put(("ok", [lease.number, [[NVIDIA0]]]))
+    worker._give_back(answers)
+    worker.machine()  # answered in order: the release has been heard
+    assert controller.broker.held() == {}
+
+
+def test_unknown_error_of_a_controller_is_still_ours() -> None:
+    assert error_named("DeviceBusyError") is DeviceBusyError
+    assert error_named("SystemExit") is error_named("annotations") is GpuCoexistError

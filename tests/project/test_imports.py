@@ -73,6 +73,21 @@ def test_imports_point_one_way(path: Path) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize(
+    "path",
+    [path for path in _modules() if _area(path) in {"plugin", "session", "leases", "__init__"}],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_what_pytest_loads_takes_no_module_from_its_package(path: Path) -> None:
+    """`from package import module` gives the copy of an earlier session, where pytester has forgotten the module."""
+    taken = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pytest_gpucoexist":
+            folder = ROOT.joinpath(*str(node.module).split("."))
+            taken += [f"line {node.lineno}: {each.name}" for each in node.names if (folder / f"{each.name}.py").exists()]
+    assert taken == []
+
+
 @pytest.mark.parametrize("path", sorted((PACKAGE / "model").rglob("*.py")), ids=lambda path: path.stem)
 def test_the_model_imports_only_packaging_beside_the_standard_library_and_does_no_io(path: Path) -> None:
     outside = []

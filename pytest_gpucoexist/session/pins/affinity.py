@@ -95,21 +95,21 @@ def _bind_cpus(cpulist: str | None, restore: contextlib.ExitStack, reasons: list
 
 
 def _bind_memory(node: int, restore: contextlib.ExitStack, reasons: list[str]) -> bool:
-    from pytest_gpucoexist.session.pins import mempolicy
+    from pytest_gpucoexist.session.pins.mempolicy import BIND, MemoryPolicy, allowed_nodes, get_policy, set_policy
 
-    wanted = mempolicy.MemoryPolicy(mode=mempolicy.BIND, nodes=frozenset({node}))
+    wanted = MemoryPolicy(mode=BIND, nodes=frozenset({node}))
     try:
-        before = mempolicy.get_policy()
+        before = get_policy()
         if before.name == "bind" and node not in before.nodes:
             reasons.append(f"memory not bound: the caller bound it to nodes {format_cpulist(before.nodes)}")
             return False
-        allowed = mempolicy.allowed_nodes()
+        allowed = allowed_nodes()
         if node not in allowed:
             reasons.append(f"memory not bound: the cpuset allows nodes {format_cpulist(allowed)}")
             return False
-        mempolicy.set_policy(wanted)
-        restore.callback(mempolicy.set_policy, before)
-        got = mempolicy.get_policy()
+        set_policy(wanted)
+        restore.callback(set_policy, before)
+        got = get_policy()
     except OSError as error:
         # ENOSYS on other systems, EPERM where a container's seccomp profile forbids the calls.
         reasons.append(f"memory not bound: {error.strerror}")
