@@ -30,7 +30,7 @@ class Accounts:
     def __init__(self, session: GpuSession) -> None:
         """Read the file of expected skips. Raises UserError."""
         self._session = session
-        self.ledger = Ledger(each_worker=getattr(session.config.option, "dist", "no") == "each")
+        self.ledger = Ledger(dist=getattr(session.config.option, "dist", "no"))
         session.ledger = self.ledger
         self._expected: int | dict[str, str | None] | None = None
         expected = session.options.expect_skips

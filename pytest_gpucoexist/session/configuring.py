@@ -101,4 +101,6 @@ class _LateBroker:
         self._session = session
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest before 8.4 looks at every attribute of a plugin for the mark of a fixture
+            raise AttributeError(name)
         return getattr(self._session.broker, name)

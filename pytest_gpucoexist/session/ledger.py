@@ -36,15 +36,16 @@ _GREEN = frozenset({"passed", "xpassed"})
 class Ledger:
     """Reports in, records out. Reports may come from several workers and in any order of tests."""
 
-    def __init__(self, *, each_worker: bool = False) -> None:
-        """Nothing happened yet. `each_worker`: every worker runs every test (`--dist=each`); the worst end counts."""
-        self._each_worker = each_worker
+    def __init__(self, *, dist: str = "no") -> None:
+        """Nothing happened yet. `dist` is pytest-xdist's: with `each`, the worst end of a test counts."""
+        self._dist = dist
         self._entries: dict[str, dict[str, _Entry]] = {}
 
     def add(self, report: pytest.TestReport) -> None:
         """Take in the report of a set-up, a call or a teardown."""
-        ends = self._entries.setdefault(report.nodeid, {})
-        worker = getattr(report, "worker_id", "") if self._each_worker else ""
+        nodeid = _without_group(report.nodeid) if self._dist == "loadgroup" else report.nodeid
+        ends = self._entries.setdefault(nodeid, {})
+        worker = getattr(report, "worker_id", "") if self._dist == "each" else ""
         entry = ends.get(worker)
         if entry is None or report.when == "setup":
             # A rerun begins again; what counts is how it ended.
@@ -111,6 +112,12 @@ class Ledger:
     def skip_reason(self, nodeid: str) -> str | None:
         """Return the reason of a skip as pytest reported it."""
         return self._entry(nodeid).skip_reason
+
+
+def _without_group(nodeid: str) -> str:
+    """Take off the group that pytest-xdist appends to an id (`a.py::b[c@d]@group`): ids are those of a serial run."""
+    at = nodeid.rfind("@")
+    return nodeid[:at] if at > nodeid.rfind("]") else nodeid
 
 
 def _outcome(report: pytest.TestReport) -> Outcome:

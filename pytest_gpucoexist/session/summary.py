@@ -68,7 +68,7 @@ def _from_statistics(reporter: Any) -> Ledger:
     """Read the reports that the terminal kept: a session that asked for nothing pays nothing while tests run."""
     from pytest_gpucoexist.session.ledger import Ledger
 
-    ledger = Ledger()
+    ledger = Ledger(dist=getattr(reporter.config.option, "dist", "no"))
     for category, reports in reporter.stats.items():
         for report in reports:
             if not category or category in {"deselected", "rerun", "warnings"}:

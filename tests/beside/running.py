@@ -149,4 +149,4 @@ def beside_python() -> str:
 def noted(log: Path) -> tuple[set[str], list[str]]:
     """Return the processes that an audit log knows, and what the plugin did in them."""
     lines = log.read_text(encoding="utf-8").splitlines()
-    return {line.split()[0] for line in lines}, [line for line in lines if not line.endswith(" start")]
+    return {line.split()[0] for line in lines}, [line for line in lines if line.split()[1] not in {"start", "loaded"}]

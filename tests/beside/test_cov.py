@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.beside.running import workers
 
 if TYPE_CHECKING:
     from tests.beside.running import Suite
+
+pytestmark = pytest.mark.slow
 
 MODULE = """
     def double(x):

@@ -12,6 +12,8 @@ from tests.beside.running import NVIDIA0, NVIDIA1, workers
 if TYPE_CHECKING:
     from tests.beside.running import Suite
 
+slow = pytest.mark.slow
+
 SUITE = """
     import pytest
     from conftest import note
@@ -34,7 +36,9 @@ SUITE = """
     """
 
 
-@pytest.mark.parametrize("dist", ["load", "loadscope", "loadfile", "loadgroup", "worksteal"])
+@pytest.mark.parametrize(
+    "dist", ["load", "loadgroup", *(pytest.param(name, marks=slow) for name in ("loadscope", "loadfile", "worksteal"))]
+)
 def test_ids_and_skips_are_those_of_a_serial_run(suite: Suite, dist: str) -> None:
     suite.pytester.makepyfile(SUITE)
     suite.run("--gpu-report=serial.json", "--gpu-write-skips=skips.txt").assert_outcomes(passed=8, skipped=1)
@@ -72,7 +76,7 @@ def test_each_worker_is_heard(suite: Suite) -> None:
     assert suite.held() == {}
 
 
-@pytest.mark.parametrize("family", ["xunit1", "xunit2"])
+@pytest.mark.parametrize("family", [pytest.param("xunit1", marks=slow), "xunit2"])
 @workers
 def test_junit_properties(suite: Suite, workers: int, family: str) -> None:
     suite.pytester.makeini(f"[pytest]\njunit_family = {family}")

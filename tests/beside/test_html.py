@@ -7,10 +7,14 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.beside.running import workers
 
 if TYPE_CHECKING:
     from tests.beside.running import Suite
+
+pytestmark = pytest.mark.slow
 
 
 @workers

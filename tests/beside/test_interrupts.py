@@ -12,6 +12,8 @@ from tests.beside.running import NVIDIA1, workers
 if TYPE_CHECKING:
     from tests.beside.running import Suite
 
+slow = pytest.mark.slow
+
 SUITE = """
     import os, signal, threading
     import pytest
@@ -52,6 +54,7 @@ def test_an_interrupt_in_a_gpu_test(suite: Suite, end: str) -> None:
     assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
 
 
+@slow
 def test_an_interrupt_of_the_controller(suite: Suite) -> None:
     # The signal comes while one worker has the device and the other waits for it.
     suite.pytester.makepyfile(SUITE.format(end="os.kill(os.getppid(), signal.SIGINT); threading.Event().wait(30)"))
@@ -61,7 +64,10 @@ def test_an_interrupt_of_the_controller(suite: Suite) -> None:
     assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
 
 
-@pytest.mark.parametrize("end", ["os._exit(7)", "os.kill(os.getpid(), signal.SIGKILL)", "os.abort()"])
+@pytest.mark.parametrize(
+    "end",
+    ["os._exit(7)", *(pytest.param(end, marks=slow) for end in ("os.kill(os.getpid(), signal.SIGKILL)", "os.abort()"))],
+)
 def test_a_worker_that_dies_with_the_only_device(suite: Suite, end: str) -> None:
     if sys.platform == "win32" and "SIGKILL" in end:
         pytest.skip("on Windows there is no SIGKILL")

@@ -66,10 +66,11 @@ def test_named_twice(suite: Suite, autoload: bool) -> None:
     assert result.stdout.str().count("selected test needs a GPU") == 1
 
 
-def test_not_named_with_autoload_off(suite: Suite) -> None:
+@workers
+def test_not_named_with_autoload_off_it_is_not_there(suite: Suite, workers: int) -> None:
     suite.pytester.makeconftest(PLAIN)
     suite.pytester.makepyfile("def test_it(gpu): pass")
-    result = suite.pytester.runpytest_subprocess("-p", "no:gpucoexist")
+    result = suite.run(on=(), us=False, workers=workers)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*fixture 'gpu' not found*"])
 

@@ -71,7 +71,7 @@ def test_nothing_is_touched(suite: Suite, arguments: tuple[str, ...]) -> None:
 def test_only_each_looks_while_collecting(suite: Suite) -> None:
     suite.pytester.makepyfile(SUITE, test_each="def test_each(each_gpu): pass")
     _, _, events = watched(suite, "--collect-only", "-q", "test_each.py")
-    assert any("/sys/" in event for event in events)
+    assert any(" /sys/" in event for event in events)
     _, _, events = watched(suite, "--collect-only", "-q", "--ignore=test_each.py")
     assert events == []
 
@@ -82,7 +82,7 @@ def test_the_hook_sees_what_is_done(suite: Suite, workers: int) -> None:
     suite.pytester.makepyfile("def test_it(gpu): pass")
     _, processes, events = watched(suite, workers=workers)
     assert len(processes) == 1 + workers
-    looking = {event.split()[0] for event in events if "/sys/" in event}
+    looking = {event.split()[0] for event in events if " /sys/" in event}
     assert len(looking) == 1
 
 

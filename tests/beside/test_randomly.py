@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.beside.running import AMD1, NVIDIA0, NVIDIA1, workers
 
 if TYPE_CHECKING:
     from tests.beside.running import Suite
+
+pytestmark = pytest.mark.slow
 
 SUITE = """
     import random

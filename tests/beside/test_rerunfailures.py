@@ -11,6 +11,8 @@ from tests.beside.running import NVIDIA1, workers
 if TYPE_CHECKING:
     from tests.beside.running import Suite
 
+pytestmark = pytest.mark.slow
+
 
 @workers
 def test_a_rerun_keeps_its_device(beside: Suite, workers: int) -> None:

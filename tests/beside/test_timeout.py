@@ -11,6 +11,8 @@ from tests.beside.running import NVIDIA1
 if TYPE_CHECKING:
     from tests.beside.running import Suite
 
+pytestmark = pytest.mark.slow
+
 # The holder keeps the only candidate for longer than the limit of the waiter, counted from when the waiter asked.
 QUEUE = """
     import time

@@ -11,6 +11,8 @@ from tests.beside.running import workers
 if TYPE_CHECKING:
     from tests.beside.running import Suite
 
+pytestmark = pytest.mark.slow
+
 
 @workers
 def test_all_plugins(beside: Suite, workers: int) -> None:
