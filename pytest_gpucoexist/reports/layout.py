@@ -12,22 +12,25 @@ if TYPE_CHECKING:
 __all__ = ["add_row", "bold", "grid", "lines_below"]
 
 
-def grid(screen: Screen, *titles: str, right: Collection[str] = (), first: int = 0) -> Any:
+def grid(
+    screen: Screen, *titles: str, right: Collection[str] = (), widths: Sequence[int] = (), headings: bool = True
+) -> Any:
     """Return an empty table with a line below its titles; columns named in `right` are aligned to the right.
 
-    The first column gets the `first` columns that its texts need, as far as three fifths of the screen go.
+    The first columns get exactly `widths`. Without `headings` it is the rest of a table that began before.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     rule = box.Box("    \n    \n" + (" ── \n" if screen.unicode else " -- \n") + "    \n" * 5)
-    table = Table(box=rule, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, safe_box=False)
-    least = min(first, screen.width * 3 // 5)
+    table = Table(box=rule, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, safe_box=False, show_header=headings)
     for number, title in enumerate(titles):
         heading = Text("\n").join(Text(screen.say(line), style="bold") for line in title.split("\n"))
         justify: Any = "right" if title in right else "left"
-        table.add_column(heading, overflow="fold", justify=justify, width=least if number == 0 and least else None)
+        table.add_column(
+            heading, overflow="fold", justify=justify, width=widths[number] if number < len(widths) else None
+        )
     return table
 
 

@@ -53,7 +53,8 @@ def _gap(test: MergedTest, screen: Screen) -> str:
 
 
 def _table(tests: list[MergedTest], screen: Screen) -> str:
-    table = grid(screen, "Test", "Outcome", "Where", first=max(len(test.nodeid) for test in tests))
+    longest = min(max(len(test.nodeid) for test in tests), screen.width * 3 // 5)
+    table = grid(screen, "Test", "Outcome", "Where", widths=(longest,))
     for test in tests:
         outcomes = [run.outcome for run in test.runs]
         word = outcomes[0] if len(set(outcomes)) == 1 else counted(outcomes)

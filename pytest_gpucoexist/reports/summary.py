@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.reports.model import SessionReport, TestRecord
 
-__all__ = ["OUTCOME_WORDS", "Unmet", "none_ran", "ran_simulated", "short_counts", "tests_by_device", "unmet_groups"]
+__all__ = [
+    "OUTCOME_WORDS",
+    "Unmet",
+    "none_ran",
+    "ran_simulated",
+    "short_counts",
+    "tests_by_device",
+    "unmet_groups",
+    "used_devices",
+]
 
 OUTCOME_WORDS = {
     "ran": "run",
@@ -65,18 +74,35 @@ def tests_by_device(records: Iterable[TestRecord]) -> Counter[str]:
     return Counter(device.key for record in records if record.outcome != "skipped" for device in record.devices)
 
 
+def used_devices(records: Iterable[TestRecord]) -> str | None:
+    """Say how many tests ran with each device: `nvidia0 6, nvidia1 2, amd1 4`. None when none did."""
+    records = tuple(records)
+    ids = {device.key: device for record in records for device in record.devices}
+    counts = tests_by_device(records)
+    if not counts:
+        return None
+    used = sorted((ids[key] for key in counts), key=lambda device: (_VENDORS_FIRST.get(device.id[:2], 9), device.key))
+    text = f"Tests by device: {', '.join(f'{device.id} {counts[device.key]:,}' for device in used)}"
+    return f"SIMULATED. {text}" if all(device.simulated for device in used) else text
+
+
+_VENDORS_FIRST = {"nv": 0, "am": 1, "in": 2}
+
+
 def none_ran(records: Iterable[TestRecord]) -> str | None:
     """Say that tests which need a GPU were selected and none ran on one. None when one did, or none was selected."""
     needing = [record for record in records if record.requirement is not None]
     if not needing or any(record.ran_on_gpu for record in needing):
         return None
-    stood_in = sum(ran_simulated(record) for record in needing)
-    if stood_in:
-        text = f"SIMULATED: {plural(stood_in, 'GPU test')} ran on stand-ins; NONE ran on a GPU"
-    else:
-        text = f"{plural(len(needing), 'GPU test')} selected and NONE ran on a GPU"
     others = [OUTCOME_WORDS[record.gpu_outcome or "not_run"] for record in needing if not ran_simulated(record)]
-    return f"{text}: {counted(others)}" if others else text
+    stood_in = len(needing) - len(others)
+    if not stood_in:
+        return f"{plural(len(needing), 'GPU test')} selected and NONE ran on a GPU: {counted(others)}"
+    text = f"SIMULATED: {plural(stood_in, 'GPU test')} ran on stand-ins, NONE ran on a GPU"
+    if not others:
+        return text
+    why = others[0] if len(set(others)) == 1 else counted(others)
+    return f"{text}; {plural(len(others), 'test')} did not run ({why})"
 
 
 def short_counts(report: SessionReport) -> list[tuple[str, int]]:

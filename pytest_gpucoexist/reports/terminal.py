@@ -6,12 +6,13 @@ Each function takes values and a `Screen` and returns text. The machine itself i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.reports.gathered import gathered
 from pytest_gpucoexist.reports.layout import add_row, bold, grid
 from pytest_gpucoexist.reports.screen import PLAIN, Screen, render
-from pytest_gpucoexist.reports.summary import OUTCOME_WORDS, none_ran, unmet_groups
-from pytest_gpucoexist.reports.words import counted, describe_use, joined, plural, population, ranges, why_not
+from pytest_gpucoexist.reports.summary import OUTCOME_WORDS, none_ran, unmet_groups, used_devices
+from pytest_gpucoexist.reports.words import VENDOR_NAMES, counted, describe_use, joined, plural, ranges, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu, Machine
     from pytest_gpucoexist.reports.model import ObserveRow, PlanRow, TestRecord
 
-__all__ = ["machine_header", "none_ran_line", "observe_table", "plan_table", "skip_summary"]
+__all__ = ["device_line", "machine_header", "none_ran_line", "observe_table", "plan_table", "skip_summary"]
 
 WIDE = 100
 """Columns from which a plan has a third column."""
@@ -32,21 +33,22 @@ def machine_header(
     machine: Machine,
     *,
     promised: str | None = None,
-    simulate: bool = False,
+    simulate: bool | None = False,
     observe: bool = False,
     interferences: Sequence[str] = (),
     screen: Screen = PLAIN,
 ) -> list[str]:
     """Write the lines of the session's header: the machine, what cannot be used, masks, every interference.
 
+    `simulate` says what becomes of GPU tests on a replayed machine: run on stand-ins, skipped, or None: neither.
     `interferences` are further lines for what was asked for (`mask style: index`), each in words of its option.
     """
     compute = [gpu for gpu in machine.gpus if gpu.is_compute]
     ready = [gpu for gpu in compute if describe_use(gpu) in {"CUDA", "ROCm", "CUDA ROCm"}]
-    lines = [f"GPUs of {machine.name}: {_ready(ready)}"]
-    if machine.simulated:
-        how = "tests run on stand-ins in host memory" if simulate else "tests that need a GPU are skipped"
-        lines[0] = f"GPUs of {machine.name} (SIMULATED: a replayed machine, {how}): {_ready(ready)}"
+    lines = [f"GPUs of {machine.name}{' (SIMULATED)' if machine.simulated else ''}: {_ready(ready)}"]
+    if machine.simulated and simulate is not None:
+        how = "run on stand-ins in host memory" if simulate else "are skipped without --gpu-simulate"
+        lines.append(f"  a replayed machine: tests that need a GPU {how}")
     lines += [
         f"  not usable: {gpu.id} ({gpu.key}): {why_not(gpu, machine)}" for gpu in compute if why_not(gpu, machine)
     ]
@@ -68,7 +70,10 @@ def machine_header(
 def _ready(gpus: Sequence[Gpu]) -> str:
     if not gpus:
         return "none that can be used"
-    return f"{population(gpus)} ({ranges([(place, gpu.id) for place, gpu in enumerate(gpus)])})"
+    vendors: dict[str, list[str]] = {}
+    for gpu in gpus:
+        vendors.setdefault(VENDOR_NAMES[gpu.vendor], []).append(gpu.id)
+    return ", ".join(f"{len(ids)} {vendor} ({ranges(list(enumerate(ids)))})" for vendor, ids in vendors.items())
 
 
 def none_ran_line(records: Iterable[TestRecord], screen: Screen = PLAIN) -> str | None:
@@ -77,27 +82,45 @@ def none_ran_line(records: Iterable[TestRecord], screen: Screen = PLAIN) -> str 
     return None if text is None else screen.say(text)
 
 
-def skip_summary(records: Iterable[TestRecord], screen: Screen = PLAIN) -> list[str]:
-    """List hardware skips and failures for want of hardware, grouped by what was missing, the most frequent first."""
+def device_line(records: Iterable[TestRecord], screen: Screen = PLAIN) -> str | None:
+    """Say how many tests ran with each device. None when none did."""
+    text = used_devices(records)
+    return None if text is None else screen.say(text)
+
+
+def skip_summary(records: Iterable[TestRecord], screen: Screen = PLAIN, *, verbosity: int = 0) -> list[str]:
+    """List hardware skips and failures for want of hardware, grouped by what was missing, the most frequent first.
+
+    Tests are not named when `verbosity` is below 0, and one by one from 2.
+    """
     lines = []
     for group in unmet_groups(records):
         count = len(group.nodeids)
         lines.append(f"{plural(count, 'test')} ({OUTCOME_WORDS[group.outcome]}): {group.reason}")
-        lines += [f"    {nodeid}" for nodeid in group.nodeids[:SHOWN_TESTS]]
-        if count > SHOWN_TESTS:
-            lines.append(f"    … and {count - SHOWN_TESTS:,} more")
+        if verbosity >= 2:
+            lines += [f"    {nodeid}" for nodeid in group.nodeids]
+        elif verbosity >= 0:
+            named = gathered(group.nodeids, str)
+            lines += [f"    {name}" for name, _tests in named[:SHOWN_TESTS]]
+            rest = sum(len(tests) for _name, tests in named[SHOWN_TESTS:])
+            lines += [f"    … and {rest:,} more"] if rest else []
     return [screen.say(line) for line in lines]
 
 
-def plan_table(rows: Sequence[PlanRow], machine: Machine, *, unmarked: int = 0, screen: Screen = PLAIN) -> str:
-    """Say where every selected test would run, or why not, file by file. `unmarked` counts tests that need no GPU."""
+def plan_table(
+    rows: Sequence[PlanRow], machine: Machine, *, unmarked: int = 0, screen: Screen = PLAIN, verbosity: int = 0
+) -> str:
+    """Say where every selected test would run, or why not, file by file. `unmarked` counts tests that need no GPU.
+
+    Parameters of one function that fare alike share a line, unless `verbosity` is above 0.
+    """
     if machine.simulated:
         title = f"Plan for {machine.name} (SIMULATED: a replayed machine)"
     else:
         title = f"Plan for {machine.name}"
     blocks = [bold(title, screen), ""]
     if rows:
-        blocks += [render(_plan_grid(rows, screen), screen), ""]
+        blocks += [*_plan_lines(rows, screen, each=verbosity > 0), ""]
     met = sum(bool(row.devices) for row in rows)
     sums = [f"{plural(met, 'test')} would run on a GPU"]
     unmet = counted(OUTCOME_WORDS[row.outcome] for row in rows if not row.devices)
@@ -108,28 +131,55 @@ def plan_table(rows: Sequence[PlanRow], machine: Machine, *, unmarked: int = 0, 
     return "\n".join([*blocks, screen.say("; ".join(sums))])
 
 
-def _plan_grid(rows: Sequence[PlanRow], screen: Screen) -> Any:
-    """Make a line of each test below its file. What it needs is said again only where there is room."""
+def _plan_lines(rows: Sequence[PlanRow], screen: Screen, *, each: bool) -> list[str]:
+    """Write a line of each test below its file. What it needs is said again only where there is room."""
     wide = screen.width >= WIDE
-    longest = max(len(row.nodeid.partition("::")[2]) for row in rows) + 2
-    table = grid(screen, *(("Test", "Where", "Needs") if wide else ("Test", "Where")), first=longest)
-    blank = [("", "")] * (2 if wide else 1)
-    previous = None
+    modules: dict[str, list[PlanRow]] = {}
     for row in rows:
-        module, _, name = row.nodeid.partition("::")
-        if module != previous:
-            add_row(table, screen, (module, "bold"), *blank)
-            previous = module
-        cells = [(f"  {name or module}", "")]
-        reason = row.reason or f"needs {row.requirement}"
-        if row.devices:
-            cells += [(_where(row), "green"), (row.requirement, "dim")][: len(blank)]
-        elif wide:
-            cells += [(OUTCOME_WORDS[row.outcome], "yellow"), (reason, "yellow")]
-        else:
-            cells.append((f"{OUTCOME_WORDS[row.outcome]}: {reason}", "yellow"))
-        add_row(table, screen, *cells)
-    return table
+        modules.setdefault(row.nodeid.partition("::")[0], []).append(row)
+    cells = {}
+    for module, group in modules.items():
+        named = [(row.nodeid, [row]) for row in group] if each else gathered(group, lambda row: row.nodeid, _fate)
+        cells[module] = [[_name(name), *_plan_cells(alike[0], wide=wide)] for name, alike in named]
+    titles = ("Test", "Where", "Needs") if wide else ("Test", "Where")
+    widths = _widths([row for group in cells.values() for row in group], screen)
+    blocks = [render(grid(screen, *titles, widths=widths), screen)]
+    for module, lines in cells.items():
+        table = grid(screen, *titles, widths=widths, headings=False)
+        for line in lines:
+            add_row(table, screen, *line)
+        blocks += [bold(module, screen), render(table, screen)]
+    return blocks
+
+
+def _widths(rows: Sequence[Sequence[tuple[str, str]]], screen: Screen) -> list[int]:
+    """Give columns what their texts need: the first three fifths of the screen at most, the last what is left."""
+    needed = [max(len(text) for text, _style in column) for column in zip(*rows, strict=True)]
+    needed[0] = min(needed[0], screen.width * 3 // 5)
+    left = screen.width - 2 * (len(needed) - 1) - sum(needed[:-1])
+    if len(needed) > 2 and left < screen.width // 4:
+        needed[1] -= screen.width // 4 - left
+        left = screen.width // 4
+    needed[-1] = min(needed[-1], left)
+    return needed
+
+
+def _name(nodeid: str) -> tuple[str, str]:
+    module, _, name = nodeid.partition("::")
+    return f"  {name or module}", ""
+
+
+def _fate(row: PlanRow) -> tuple[object, ...]:
+    return row.requirement, row.devices, row.alternatives, row.outcome, row.reason
+
+
+def _plan_cells(row: PlanRow, *, wide: bool) -> list[tuple[str, str]]:
+    reason = row.reason or f"needs {row.requirement}"
+    if row.devices:
+        return [(_where(row), "green"), (row.requirement, "dim")][: 2 if wide else 1]
+    if wide:
+        return [(OUTCOME_WORDS[row.outcome], "yellow"), (reason, "yellow")]
+    return [(f"{OUTCOME_WORDS[row.outcome]}: {reason}", "yellow")]
 
 
 def _where(row: PlanRow) -> str:
@@ -137,15 +187,37 @@ def _where(row: PlanRow) -> str:
     return f"{where}, or {joined(row.alternatives, 'or')}" if row.alternatives else where
 
 
-def observe_table(rows: Sequence[ObserveRow], screen: Screen = PLAIN) -> str:
-    """List the tests where the plugin and the suite's own logic differ, and how many agree."""
+def observe_table(rows: Sequence[ObserveRow], screen: Screen = PLAIN, *, verbosity: int = 0) -> str:
+    """List the tests where the plugin and the suite's own logic differ, and how many agree.
+
+    Parameters of one function that fare alike share a line, unless `verbosity` is above 0. Where there is no room for
+    columns, a test has three lines.
+    """
     differing = [row for row in rows if row.differs]
     agreed = len(rows) - len(differing)
     if not differing:
         return screen.say(f"The plugin would have decided like the suite for all {plural(agreed, 'GPU test')}.")
-    table = grid(screen, "Test", "The suite", "The plugin would", first=max(len(row.nodeid) for row in differing))
-    for row in differing:
-        did = row.outcome if row.suite_reason is None else f"{row.outcome}: {row.suite_reason}"
-        add_row(table, screen, (row.nodeid, "bold"), (did, ""), (row.decision, "yellow"))
+    named = (
+        [(row.nodeid, row) for row in differing]
+        if verbosity > 0
+        else [(name, group[0]) for name, group in gathered(differing, lambda row: row.nodeid, _difference)]
+    )
+    longest = max(len(name) for name, _row in named)
     heading = f"{plural(len(differing), 'test')} would go differently, {agreed:,} the same:"
+    if screen.width < WIDE or longest > screen.width // 2:
+        lines = []
+        for name, row in named:
+            lines += ["", name, f"    the suite:  {_did(row)}", f"    the plugin: {row.decision}"]
+        return "\n".join(screen.say(line) for line in [heading, *lines])
+    table = grid(screen, "Test", "The suite", "The plugin would", widths=(longest,))
+    for name, row in named:
+        add_row(table, screen, (name, "bold"), (_did(row), ""), (row.decision, "yellow"))
     return "\n".join([screen.say(heading), "", render(table, screen)])
+
+
+def _difference(row: ObserveRow) -> tuple[object, ...]:
+    return row.outcome, row.suite_reason, row.decision
+
+
+def _did(row: ObserveRow) -> str:
+    return row.outcome if row.suite_reason is None else f"{row.outcome}: {row.suite_reason}"

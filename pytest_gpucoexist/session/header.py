@@ -23,9 +23,7 @@ class Header:
         words = [name if text == "True" else f"{name}={text}" for name, text in options.given.items()]
         lines = [f"gpucoexist: {', '.join(words)}"]
         if options.machine is not None:
-            lines.append(
-                f"gpucoexist: SIMULATED machine {options.machine!r}: nothing below is about GPUs of this computer"
-            )
+            lines.append(f"gpucoexist: SIMULATED machine {options.machine!r}: nothing below is about this computer")
         return lines
 
 
@@ -60,7 +58,7 @@ def machine_lines(session: GpuSession) -> list[str]:
     return machine_header(
         session.machine(),
         promised=options.require,
-        simulate=options.simulate,
+        simulate=None if options.plan or options.observe else options.simulate,
         observe=options.observe,
         interferences=[] if options.mask_style == "auto" else [f"mask style: {options.mask_style}"],
     )

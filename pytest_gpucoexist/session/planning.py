@@ -43,7 +43,13 @@ class Planner:
         rows = self._rows(session.items, machine)
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         screen = PLAIN if reporter is None else screen_of(reporter)
-        text = plan_table(rows, machine, unmarked=len(session.items) - len(rows), screen=screen)
+        text = plan_table(
+            rows,
+            machine,
+            unmarked=len(session.items) - len(rows),
+            screen=screen,
+            verbosity=getattr(session.config.option, "verbose", 0),
+        )
         if reporter is not None:
             reporter.ensure_newline()
             reporter.write_line("")

@@ -10,6 +10,7 @@ from pytest_gpucoexist.model.machine import Machine
 from pytest_gpucoexist.reports.model import ObserveRow, PlanRow
 from pytest_gpucoexist.reports.screen import Screen
 from pytest_gpucoexist.reports.terminal import (
+    device_line,
     machine_header,
     none_ran_line,
     observe_table,
@@ -89,7 +90,7 @@ def test_header_of_a_real_machine() -> None:
         sessions.real_machine(), promised="cuda:2,rocm", observe=True, interferences=("mask style: uuid",)
     )
     assert lines == [
-        "GPUs of workstation: 2 GPUs: 1 NVIDIA, 1 AMD (nvidia0, amd1)",
+        "GPUs of workstation: 1 NVIDIA (nvidia0), 1 AMD (amd1)",
         "  not usable: nvidia1 (0000:44:00.0): hidden by CUDA_VISIBLE_DEVICES=0",
         "  not usable: amd0 (0000:c1:00.0): user not in group render (gid 105)",
         "  mask: CUDA_VISIBLE_DEVICES=0",
@@ -102,12 +103,20 @@ def test_header_of_a_real_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("simulate", "how"), [(True, "tests run on stand-ins"), (False, "tests that need a GPU are skipped")]
+    ("simulate", "how"),
+    [(True, "tests that need a GPU run on stand-ins"), (False, "tests that need a GPU are skipped")],
 )
 def test_header_of_a_replayed_machine(simulate: bool, how: str) -> None:
-    first, *_rest = machine_header(machines.workstation(), simulate=simulate)
-    assert "SIMULATED" in first
-    assert how in first
+    first, second, *_rest = machine_header(machines.workstation(), simulate=simulate)
+    assert first.startswith("GPUs of workstation (SIMULATED): ")
+    assert how in second
+    assert len(second) <= 80
+
+
+def test_a_header_where_nothing_runs_does_not_say_how() -> None:
+    lines = machine_header(machines.workstation(), simulate=None)
+    assert "SIMULATED" in lines[0]
+    assert not any("tests that need a GPU" in line for line in lines)
 
 
 def test_header_of_a_machine_without_gpus() -> None:
@@ -117,7 +126,7 @@ def test_header_of_a_machine_without_gpus() -> None:
 def test_header_in_ascii() -> None:
     gpus = tuple(machines.nvidia(n, f"0000:0{n + 1}:00.0") for n in range(4))
     assert machine_header(Machine(name="m", gpus=gpus), screen=Screen(unicode=False)) == [
-        "GPUs of m: 4 NVIDIA GPUs (nvidia0 ... nvidia3)"
+        "GPUs of m: 4 NVIDIA (nvidia0 ... nvidia3)"
     ]
 
 
@@ -130,9 +139,12 @@ def test_none_ran() -> None:
 
 def test_none_ran_says_simulated() -> None:
     ran = sessions.gpu_record("a", "nvidia0", gpu_outcome="simulated")
-    assert none_ran_line([ran, ran]) == "SIMULATED: 2 GPU tests ran on stand-ins; NONE ran on a GPU"
+    assert none_ran_line([ran, ran]) == "SIMULATED: 2 GPU tests ran on stand-ins, NONE ran on a GPU"
     assert none_ran_line([ran, sessions.unmet("b")]) == (
-        "SIMULATED: 1 GPU test ran on stand-ins; NONE ran on a GPU: 1 missing"
+        "SIMULATED: 1 GPU test ran on stand-ins, NONE ran on a GPU; 1 test did not run (missing)"
+    )
+    assert none_ran_line([ran, sessions.unmet("b"), sessions.unmet("c"), sessions.unmet("d", "masked")]) == (
+        "SIMULATED: 1 GPU test ran on stand-ins, NONE ran on a GPU; 3 tests did not run (2 missing, 1 masked)"
     )
 
 
@@ -157,6 +169,28 @@ def test_skips_are_grouped_by_what_was_missing() -> None:
     ]
     assert lines[6] == "    … and 6 more"
     assert lines[7:] == [f"1 test (masked): {sessions.HIDDEN}", "    tests/test_masks.py::test_second_card"]
+
+
+PARAMETERS = [*(f"t.py::test_many[{n}-[x]]" for n in range(80)), "t.py::test_one[1]", "[a]/u.py::test_two"]
+
+
+def test_parameters_that_fare_alike_share_a_line() -> None:
+    lines = skip_summary([sessions.unmet(nodeid) for nodeid in PARAMETERS])
+    assert lines[1:] == ["    t.py::test_many[…] (80 tests)", "    t.py::test_one[1]", "    [a]/u.py::test_two"]
+
+
+def test_verbosity_of_the_skips() -> None:
+    records = [sessions.unmet(nodeid) for nodeid in PARAMETERS]
+    assert len(skip_summary(records, verbosity=-1)) == 1
+    assert skip_summary(records, verbosity=2)[1:] == [f"    {nodeid}" for nodeid in PARAMETERS]
+
+
+def test_tests_by_device() -> None:
+    first = sessions.gpu_record("a", "nvidia0")
+    assert device_line([first, first, sessions.unmet("b")]) == "Tests by device: nvidia0 2"
+    stand_in = replace(first, devices=(replace(first.devices[0], simulated=True),))
+    assert device_line([stand_in]) == "SIMULATED. Tests by device: nvidia0 1"
+    assert device_line([sessions.unmet("b"), sessions.record("c")]) is None
 
 
 def test_failures_for_want_of_hardware_are_in_the_summary_and_others_are_not() -> None:
@@ -195,6 +229,31 @@ def test_observed_differences() -> None:
     assert "t.py::a  skipped: torch.cuda.is_available() is False  run on nvidia0" in text
     assert "t.py::b  passed                                       skip: needs 1 AMD GPU" in text
     assert "t.py::c" not in text
+
+
+def test_observed_differences_without_room_for_columns() -> None:
+    rows = [
+        ObserveRow(
+            nodeid=f"t.py::a[{n}]", decision="run on nvidia0", outcome="skipped", differs=True, suite_reason="no"
+        )
+        for n in range(9)
+    ]
+    assert observe_table(rows, Screen(width=80)).split("\n") == [
+        "9 tests would go differently, 0 the same:",
+        "",
+        "t.py::a[…] (9 tests)",
+        "    the suite:  skipped: no",
+        "    the plugin: run on nvidia0",
+    ]
+    assert observe_table(rows, Screen(width=80), verbosity=1).count("t.py::a[") == 9
+
+
+def test_a_plan_gathers_parameters_that_fare_alike() -> None:
+    rows = [replace(ROWS[2], nodeid=f"tests/test_hip.py::test[{n}]") for n in range(500)]
+    text = plan_table(rows, machines.workstation(), screen=Screen(width=80))
+    assert "test[…] (500 tests)" in text
+    assert text.count("\n") < 12
+    assert plan_table(rows, machines.workstation(), verbosity=1).count("  test[") == 500
 
 
 def test_nothing_observed_differs() -> None:

@@ -125,7 +125,8 @@ def test_every_option_in_force_shows_itself(session: Session, pytester: pytest.P
         [
             "gpucoexist: missing=fail, machine=*machine.json, simulate, mask-style=uuid",
             "gpucoexist: SIMULATED machine *",
-            "GPUs of testbox (SIMULATED: *): *2 NVIDIA*1 AMD*",
+            "GPUs of testbox (SIMULATED): 2 NVIDIA (nvidia0, nvidia1), 1 AMD (amd0)",
+            "  a replayed machine: tests that need a GPU run on stand-ins in host memory",
             "  mask style: uuid",
             "  1 selected test needs a GPU",
         ]

@@ -104,7 +104,9 @@ def test_observing_changes_nothing_and_reports_the_differences(
     result.stdout.fnmatch_lines(
         [
             "5 tests would go differently, 2 the same:",
-            "*test_it.py::test_would_skip*passed*skip: needs 2 AMD*",
+            "test_it.py::test_would_skip",
+            "    the suite:  passed",
+            "    the plugin: skip: needs 2 AMD*",
         ],
         consecutive=False,
     )
