@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.errors import GpuCoexistError, ReportError
 from pytest_gpucoexist.session.deselected import Deselected
 from pytest_gpucoexist.session.ledger import Ledger
 
@@ -28,8 +28,16 @@ class Accounts:
     """Reads every report, and at the end compares, fails the run where it must, and writes files."""
 
     def __init__(self, session: GpuSession) -> None:
-        """Read the file of expected skips. Raises UserError."""
+        """Read the file of expected skips, and look whether files can be written. Raises GpuCoexistError."""
         self._session = session
+        for option, path in (("report", session.options.report), ("write-skips", session.options.write_skips)):
+            if path is not None:
+                from pytest_gpucoexist.reports.atomic import prepare
+
+                try:
+                    prepare(self._path(path))
+                except ReportError as error:
+                    raise ReportError(f"--gpu-{option}: {error}") from None
         self.ledger = Ledger(dist=getattr(session.config.option, "dist", "no"))
         session.ledger = self.ledger
         self._expected: int | dict[str, str | None] | None = None
@@ -102,7 +110,7 @@ class Accounts:
 
                 write_report(self._report(int(exitstatus)), self._path(options.report))
                 self._session.notes.append(f"report written to {options.report}")
-        except (OSError, GpuCoexistError) as error:
+        except GpuCoexistError as error:
             self._session.notes.append(f"ERROR: {error}")
             if exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -124,11 +132,9 @@ class Accounts:
             tests=self.ledger.records(),
             notes=(*self._session.unmet, *(machine.notes if machine is not None else ())),
         )
-        config = self._session.config
-        for amended in config.hook.pytest_gpucoexist_report(config=config, report=report):
-            if amended is not None:
-                report = amended
-        return report
+        from pytest_gpucoexist.session.plugins import amend
+
+        return amend(self._session.config, "pytest_gpucoexist_report", "report", report)
 
     def _path(self, path: str) -> str:
         return os.path.join(self._session.config.invocation_params.dir, path)

@@ -15,19 +15,22 @@ __all__ = ["screen_of", "summarize"]
 
 def summarize(session: GpuSession, reporter: Any) -> None:
     """Write the summary; nothing when the session had nothing to do with GPUs."""
-    from pytest_gpucoexist.reports import terminal
+    from pytest_gpucoexist.reports.terminal import device_line, none_ran_line, observe_table, skip_summary
 
     screen = screen_of(reporter)
     ledger = session.ledger or _from_statistics(reporter)
     records = ledger.records()
     observing = session.options.observe
-    lines = [] if observing else terminal.skip_summary(records, screen)
+    verbosity = session.config.option.verbose
+    lines = [] if observing or reporter.no_summary else skip_summary(records, screen, verbosity=verbosity)
+    if verbosity >= 0 and not reporter.no_summary and (used := device_line(records, screen)):
+        lines.append(used)
     table = None
     if observing:
         from pytest_gpucoexist.session.observe import observe_rows
 
-        table = terminal.observe_table(observe_rows(ledger), screen)
-    none_ran = None if observing else terminal.none_ran_line(ledger.needing(), screen)
+        table = observe_table(observe_rows(ledger), screen, verbosity=verbosity)
+    none_ran = None if observing else none_ran_line(ledger.needing(), screen)
     left_out = sum(record.gpu_outcome == "not_run" and record.outcome == "skipped" for record in records)
     if not (lines or table or none_ran or session.notes):
         return
@@ -40,7 +43,8 @@ def summarize(session: GpuSession, reporter: Any) -> None:
         for line in table.splitlines():
             reporter.line(line)
     if left_out and not observing:
-        reporter.line(f"{left_out} GPU test(s) were skipped by the suite itself, for reasons of its own")
+        tests = f"{left_out} GPU test{'' if left_out == 1 else 's'}"
+        reporter.line(f"{tests} skipped by the suite itself, for reasons of its own")
     for note in session.notes:
         reporter.line(note, red=note.startswith("ERROR"))
     if none_ran is not None:

@@ -115,11 +115,31 @@ def test_skips_as_text() -> None:
         parse_skips("  reason\n", "f")
 
 
-def test_what_cannot_be_written_fails_the_run(session: Session, suite: Path) -> None:
+@pytest.mark.parametrize("option", ["--gpu-write-skips=file/skips.txt", "--gpu-report=file/r.json"])
+def test_what_cannot_be_written_is_said_before_the_first_test(session: Session, suite: Path, option: str) -> None:
     (suite / "file").write_text("")
-    result = session("--gpu-write-skips=file/skips.txt", "--gpu-simulate")
+    result = session(option, "--gpu-simulate")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = filter(None, result.stderr.lines)
+    assert line.startswith(f"ERROR: {option.partition('=')[0]}: cannot write ")
+    assert f"no folder {suite / 'file'}" in line
+
+
+def test_a_folder_in_place_of_a_report_is_said_before_the_first_test(session: Session, suite: Path) -> None:
+    (suite / "r.json").mkdir()
+    result = session("--gpu-report=r.json", "--gpu-simulate")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "it is a folder; give the name of a file" in result.stderr.str()
+
+
+def test_a_report_whose_folder_has_gone_at_the_end_fails_the_run(session: Session, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import os
+        def test_it(): os.rmdir("out")
+    """)
+    result = session("--gpu-report=out/r.json", "--gpu-simulate")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["ERROR: *file*"])
+    assert list(pytester.path.glob("out*")) == []
 
 
 def test_an_interrupted_run_is_not_judged(session: Session, pytester: pytest.Pytester) -> None:
