@@ -40,7 +40,12 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What an owner wants at once. `holder` is the process that it runs in: when that dies, its leases are free."""
+    """What an owner wants at once.
+
+    `holder` is the process that it runs in: when that dies, its leases are free. A process runs one test at a time,
+    so it never waits for more while it holds anything, for whichever of its tests. Without a holder, every owner
+    stands for itself.
+    """
 
     groups: tuple[Group, ...]
     owner: str
@@ -52,6 +57,11 @@ class Request:
     def candidates(self) -> frozenset[str]:
         """Every device that could serve this request."""
         return frozenset(key for group in self.groups for key in group.candidates)
+
+    @property
+    def who(self) -> str:
+        """Who must not wait while it holds."""
+        return self.holder or self.owner
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,9 +81,10 @@ class _State:
 class Broker:
     """Grants devices to the tests of one session; safe to use from several threads."""
 
-    def __init__(self, machine: Callable[[], Machine]) -> None:
-        """`machine` is called when a request arrives: nothing is discovered before."""
+    def __init__(self, machine: Callable[[], Machine], holder: str = "") -> None:
+        """`machine` is called when a request arrives: nothing is discovered before. `holder` is that of `acquire`."""
         self._machine = machine
+        self._holder = holder
         self._lock = threading.Lock()
         self._state = _State()
 
@@ -81,7 +92,7 @@ class Broker:
         """Queue a request and return its number; `granted` is called once, by whichever thread made it possible.
 
         Raises GpuCoexistError when the request could not be met with every device free, and DeviceBusyError when
-        the owner already holds devices and would have to wait.
+        the holder has devices already and would have to wait.
         """
         machine = self._machine()
         if self._choose(request, request.candidates, machine) is None:
@@ -94,7 +105,7 @@ class Broker:
             number = self._state.last
             self._state.waiting.append(_Waiting(number=number, request=request, granted=granted))
             grants = self._serve()
-            if self._is_waiting(number) and self._holds(request):
+            if self._is_waiting(number) and self._held_by(request):
                 self._state.waiting = [each for each in self._state.waiting if each.number != number]
                 busy: DeviceBusyError | None = self._busy(request)
             else:
@@ -117,7 +128,13 @@ class Broker:
 
         Raises DeviceBusyError after `timeout_s`, and what `submit` raises.
         """
-        request = Request(groups=tuple(groups), owner=owner, preferred=tuple(preferred), closest_pair=closest_pair)
+        request = Request(
+            groups=tuple(groups),
+            owner=owner,
+            holder=self._holder,
+            preferred=tuple(preferred),
+            closest_pair=closest_pair,
+        )
         arrived = threading.Event()
         leases: list[Lease] = []
 
@@ -196,10 +213,8 @@ class Broker:
     def _is_waiting(self, number: int) -> bool:
         return any(each.number == number for each in self._state.waiting)
 
-    def _holds(self, request: Request) -> bool:
-        return any(
-            (other.holder, other.owner) == (request.holder, request.owner) for other, _ in self._state.leases.values()
-        )
+    def _held_by(self, request: Request) -> list[Lease]:
+        return [lease for other, lease in self._state.leases.values() if other.who == request.who]
 
     def _busy(self, request: Request) -> DeviceBusyError:
         held = ", ".join(
@@ -208,11 +223,19 @@ class Broker:
             for key in lease.keys
             if key in request.candidates
         )
-        waits = "; a test that holds devices does not wait for more: ask for all of them with its marks"
-        return DeviceBusyError(
+        message = (
             f"{request.owner}: no free device among {', '.join(sorted(request.candidates))} ({held or 'reserved'})"
-            + (waits if self._holds(request) else "")
         )
+        leases = self._held_by(request)
+        if any(lease.owner != request.owner for lease in leases):
+            keys = ", ".join(key for lease in leases for key in lease.keys)
+            message += (
+                f"; this process does not wait, because it still holds {keys} from an earlier test: for a device of "
+                "a wider scope use class_gpu, module_gpu or session_gpu, which are held by each test in turn"
+            )
+        elif leases:
+            message += "; a test that holds devices does not wait for more: ask for all of them with its marks"
+        return DeviceBusyError(message)
 
 
 def _deliver(grants: Sequence[tuple[_Waiting, Lease]]) -> None:

@@ -7,6 +7,7 @@ the same guard: one that breaks costs what it would have told, and the machine s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -21,8 +22,9 @@ from pytest_gpucoexist.probes.merge import merge
 from pytest_gpucoexist.probes.runtimes import find_runtimes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
+    from pytest_gpucoexist.model.machine import Gpu
 
 __all__ = ["discover"]
 
@@ -30,17 +32,24 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def discover(host: Host, *, ask: Collection[str] = (), deadline_s: float = 5.0) -> Machine:
+def discover(
+    host: Host,
+    *,
+    ask: Collection[str] = (),
+    deadline_s: float = 5.0,
+    extra: Mapping[str, Callable[[Host], Sequence[Observation]]] | None = None,
+) -> Machine:
     """Look at the machine behind `host`. Never raises.
 
     `ask` names the vendors (`nvidia`, `amd`) whose management libraries are called, in processes of their own, at the
     same time, for at most `deadline_s` seconds. Without it only files are read, and nobody's processes are looked at.
+    `extra` are probes of others, by name: trusted least, and where one breaks, that is a conflict.
     """
     asked = tuple(sorted(set(ask)))
     machine = Machine(name=host.name, simulated=host.simulated, asked=asked)
     if host.platform != "linux":
         return replace(machine, notes=(f"platform {host.platform}: GPUs are looked for on Linux only",))
-    return _Survey(host=host).machine(machine, asked, deadline_s)
+    return _Survey(host=host, extra=extra or {}).machine(machine, asked, deadline_s)
 
 
 @dataclass(slots=True)
@@ -48,6 +57,7 @@ class _Survey:
     """What the probes have told so far."""
 
     host: Host
+    extra: Mapping[str, Callable[[Host], Sequence[Observation]]]
     observations: list[Observation] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -77,7 +87,7 @@ class _Survey:
         self.observations += self.guard("pci.ids", names.observe, host, functions) or ()
         self.conflicts += self.guard("NVIDIA versions", nvidia.conflicts, host) or ()
         cpu_nodes = {node.node for node in topology.cpu_nodes}
-        gpus, disagreements = self.guard("merge", merge, self.observations, cpu_nodes) or ((), ())
+        gpus, disagreements = self.merged(cpu_nodes)
         self.conflicts += [*disagreements, *counts_that_differ(told[0], gpus)]
         machine = replace(
             machine,
@@ -103,6 +113,19 @@ class _Survey:
         machine = self.guard("masks", apply_masks, host.environ, machine) or machine
         return replace(machine, conflicts=tuple(self.conflicts), notes=tuple(self.notes))
 
+    def merged(self, cpu_nodes: Collection[int]) -> tuple[tuple[Gpu, ...], tuple[Conflict, ...]]:
+        """Merge what was observed; what others observed may break the merge and then counts for nothing."""
+        foreign = [
+            observation
+            for name, probe in self.extra.items()
+            for observation in self.guard(name, _observed, probe, self.host) or ()
+        ]
+        if foreign:
+            together = self.guard("other plugins", merge, [*self.observations, *foreign], cpu_nodes)
+            if together is not None:
+                return together
+        return self.guard("merge", merge, self.observations, cpu_nodes) or ((), ())
+
     def guard(self, name: str, probe: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """Run one probe; when it breaks, say so and go on without what it would have told."""
         try:
@@ -119,6 +142,15 @@ class _Survey:
         for module in (nvidia, amd, intel):
             found += self.guard(f"drivers ({module.__name__.rpartition('.')[2]})", module.drivers, self.host) or ()
         return tuple(found)
+
+
+def _observed(probe: Callable[[Host], Sequence[Observation]], host: Host) -> list[Observation]:
+    """Call a probe that is not ours. Raises TypeError when it returns anything but observations."""
+    told = list(probe(host))
+    for observation in told:
+        if not isinstance(observation, Observation):
+            raise TypeError(f"{observation!r} is no Observation")
+    return told
 
 
 def _nvml(asked: tuple[str, ...], told: list[Observation]) -> Fact | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_gpucoexist.errors import GpuCoexistError
 
 if TYPE_CHECKING:
+    from pytest_gpucoexist.leases.broker import Lease
     from pytest_gpucoexist.model.machine import Gpu
     from pytest_gpucoexist.session.leasing import Holding
 
@@ -30,6 +31,15 @@ def pop(holding: Holding) -> None:
     """End it."""
     if holding in _running:
         _running.remove(holding)
+
+
+def drop(lease: Lease) -> None:
+    """Forget a lease that has been released, whoever held it by now."""
+    for holding in tuple(_running):
+        if any(each is lease for each in holding.leases):
+            holding.leases.remove(lease)
+            if not holding.leases:
+                _running.remove(holding)
 
 
 def current_gpus() -> tuple[Gpu, ...]:

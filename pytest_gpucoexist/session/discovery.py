@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_gpucoexist.errors import RecordingError
+from pytest_gpucoexist.session.plugins import amend, implementations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_gpucoexist.host import Host
     from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.model.readings import Observation
     from pytest_gpucoexist.session.options import Options
 
 __all__ = ["check_machine", "discover_machine"]
@@ -46,18 +48,25 @@ def discover_machine(config: pytest.Config, options: Options, ask: Sequence[str]
     if name is not None and name.endswith(".json"):
         machine = _from_json(_path(config, name))
     else:
+        from functools import partial
+
         from pytest_gpucoexist.probes import discover
 
         host = _host(config, name)
-        machine = discover(host, ask=ask, deadline_s=options.helper_deadline_s)
+        extra = {
+            plugin: partial(_observations, partial(call, config=config))
+            for plugin, call in implementations(config, "pytest_gpucoexist_probes")
+        }
+        machine = discover(host, ask=ask, deadline_s=options.helper_deadline_s, extra=extra)
     from dataclasses import replace
 
     # An answer must say that everything was asked, or it would be asked again.
     machine = replace(machine, asked=tuple(sorted({*machine.asked, *ask})))
-    for amended in config.hook.pytest_gpucoexist_machine(config=config, machine=machine):
-        if amended is not None:
-            machine = amended
-    return machine
+    return amend(config, "pytest_gpucoexist_machine", "machine", machine)
+
+
+def _observations(call: Callable[..., list[Any]], host: Host) -> list[Observation]:
+    return [observation for said in call(host=host) if said is not None for observation in said]
 
 
 def _path(config: pytest.Config, name: str) -> str:

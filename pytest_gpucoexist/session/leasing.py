@@ -1,8 +1,9 @@
 """What a running test holds: acquired before its own timers start, released when it is torn down.
 
-Exclusivity is always per test. A wider fixture only fixes the *choice* of a device; every test that uses it holds
-the device for its own duration, and so does the test whose teardown ends the wider scope. No lease outlives a test,
-so xdist workers cannot deadlock.
+Exclusivity is per test. A wider fixture only fixes the *choice* of a device; every test that uses it holds the device
+for its own duration, and so does the test whose teardown ends the wider scope. Only what `gpu_leases` acquired in a
+fixture of wider scope outlives a test; a process that holds such a lease never waits for another, so xdist workers
+cannot deadlock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.leases.broker import Lease
 from pytest_gpucoexist.session.choices import Choice, Choices, choices_of, scope_id, wider_fixtures
-from pytest_gpucoexist.session.current import pop, push, running
+from pytest_gpucoexist.session.current import drop, pop, push, running
 from pytest_gpucoexist.session.fixture_needs import our_fixtures
 from pytest_gpucoexist.session.narrow import Demand, narrow, prefer_vendors
 from pytest_gpucoexist.session.state import GpuSession
@@ -119,10 +120,16 @@ def hold(
 
 
 def let_go(holding: Holding) -> None:
-    """Release everything that a test held. What it was stays readable for reports."""
+    """Release what was acquired for a test. What it was stays readable for reports.
+
+    A lease of `gpu_leases` that is still open belongs to a fixture of wider scope, which releases it itself.
+    """
     pop(holding)
-    while holding.leases:
-        holding.session.broker.release(holding.leases.pop())
+    acquired, *still_open = holding.leases
+    holding.leases.clear()
+    holding.session.broker.release(acquired)
+    if still_open:
+        push(Holding(session=holding.session, item=None, leases=still_open))
 
 
 def _narrowed(
@@ -200,7 +207,7 @@ def late(
     if decision.outcome != "run":
         _give_up(session, item, decision)
     holding = running()
-    if holding is None or (item is not None and holding.item is not item):
+    if holding is None or holding.session is not session or (item is not None and holding.item is not item):
         holding = Holding(session=session, item=item)
         push(holding)
         if item is not None:
@@ -211,7 +218,7 @@ def late(
         try:
             yield tuple(gpu for key in lease.keys if (gpu := session.machine().gpu(key)) is not None)
         finally:
-            holding.leases.remove(lease)
+            drop(lease)
             session.broker.release(lease)
     finally:
         if not holding.leases:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,6 +38,8 @@ class GpuSession:
         self._machine: Machine | None = None
         self._broker: Leaser | None = None
         self._decisions: dict[Need, Decision] = {}
+        # In a controller the thread that serves the workers asks too, and in a test any thread of its own.
+        self._lock = threading.RLock()
 
     @property
     def is_worker(self) -> bool:
@@ -65,30 +68,35 @@ class GpuSession:
     @property
     def broker(self) -> Leaser:
         """Who gives devices to tests: the controller's broker, reached through the link on a worker."""
-        if self._broker is None:
-            if self.link is not None:
-                self._broker = self.link
-            else:
-                from pytest_gpucoexist.leases.broker import Broker
+        with self._lock:
+            if self._broker is None:
+                if self.link is not None:
+                    self._broker = self.link
+                else:
+                    from pytest_gpucoexist.leases.broker import Broker
 
-                self._broker = Broker(self.machine)
-        return self._broker
+                    self._broker = Broker(self.machine, holder="this process")
+            return self._broker
 
     def machine(self, ask: Sequence[str] = ()) -> Machine:
         """Return the machine, with what the vendor libraries in `ask` (`nvidia`, `amd`) know.
 
-        Discovered at the first call and again when a library is asked for that was not called yet. Raises
-        GpuCoexistError.
+        Discovered at the first call and again when a library is asked for that was not called yet, by one thread
+        while the others wait. Raises GpuCoexistError.
         """
-        known = self._machine
-        if known is None or not set(ask) <= set(known.asked):
-            from pytest_gpucoexist.session.discovery import discover_machine
+        with self._lock:
+            known = self._machine
+            if known is None or not set(ask) <= set(known.asked):
+                wanted = tuple(sorted({*ask, *(known.asked if known else ())}))
+                self._machine = known = self._look(wanted)
+            return known
 
-            wanted = tuple(sorted({*ask, *(known.asked if known else ())}))
-            self._machine = known = (
-                discover_machine(self.config, self.options, wanted) if self.link is None else self.link.machine(wanted)
-            )
-        return known
+    def _look(self, ask: Sequence[str]) -> Machine:
+        if self.link is not None:
+            return self.link.machine(ask)
+        from pytest_gpucoexist.session.discovery import discover_machine
+
+        return discover_machine(self.config, self.options, tuple(ask))
 
     def prepare(self, needs: Iterable[Need]) -> Machine:
         """Return the machine with every fact that these needs ask about: one discovery for all of them."""

@@ -137,6 +137,15 @@ def test_holder_of_devices_does_not_wait_for_more(broker: Broker) -> None:
     assert broker.held() == {A: "one", B: "two", C: "two"}
 
 
+def test_process_that_holds_does_not_wait_for_its_next_test(clients: Clients) -> None:
+    clients.ask("first", group(A), holder="gw0")
+    clients.ask("other", group(B), holder="gw1")
+    with pytest.raises(DeviceBusyError, match=f"next: no free device among {B}.* still holds {A} from an earlier test"):
+        clients.ask("next", group(B), holder="gw0")
+    clients.ask("next", group(B, C), holder="gw0")
+    assert clients.of("next") == (C,)
+
+
 def test_same_test_on_two_workers_is_two_owners(clients: Clients) -> None:
     clients.ask("test", group(A), holder="gw0")
     second = Request(groups=(group(A),), owner="test", holder="gw1")
@@ -164,13 +173,13 @@ def test_time_out_behind_a_reservation(clients: Clients) -> None:
 def test_lost_process_frees_its_devices_and_its_place(clients: Clients) -> None:
     clients.ask("one", group(A), holder="gw0")
     clients.ask("two", group(B), holder="gw1")
-    clients.ask("waiting", group(B), holder="gw0")
+    clients.ask("waiting", group(B), holder="gw3")
     clients.ask("next", group(A), holder="gw2")
     assert clients.lose("gw0") == ("one",)
     assert clients.of("next") == (A,)
+    assert clients.lose("gw3") == ()
     clients.release("two")
     assert clients.of("waiting") is None
-    assert clients.lose("gw0") == ()
 
 
 def test_release_twice_and_cancel(clients: Clients) -> None:

@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "reports": {"reports", "model"},
     "testing": {"testing", "probes", "host", "model"},
     "session": {"session", "reports", "leases", "testing", "probes", "host", "model", "hookspecs", "plugin"},
-    "hookspecs": {"model"},
+    "hookspecs": {"reports", "host", "model"},
     "plugin": {"session", "hookspecs"},
     "cli": {"reports", "testing", "probes", "host", "model"},
     "__main__": {"cli"},

@@ -70,7 +70,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """What discovery asks of vendor libraries, on a machine whose files tell everything but what NVML knows."""
     calls: list[tuple[str, ...]] = []
 
-    def discover(host: object, *, ask: Collection[str] = (), deadline_s: float = 5.0) -> Machine:
+    def discover(host: object, *, ask: Collection[str] = (), deadline_s: float = 5.0, extra: object = None) -> Machine:
+        assert extra == {}
         calls.append((*ask, f"{deadline_s}"))
         return machine(nvidia(memory_total_bytes=24 * 1024**3 if ask else None)) if calls else dual()
 
