@@ -22,6 +22,7 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
     config = session.config
     gpu_session.needs.refresh()
     needs: dict[Need, None] = {}
+    malformed = False
     for item in selected:
         try:
             need = gpu_session.needs.of(item)
@@ -31,18 +32,21 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
             message = f"{item.nodeid}: {error}"
             item.stash[DECISION] = Decision(need=Need(requirements=()), outcome="error", reason=message)
             fail_collection(session, item.nodeid, f"GPU requirement of {message}")
+            malformed = True
             continue
         if need is not None:
             gpu_session.selected += 1
             needs[need] = None
     gpu_session.selected_needs = tuple(needs)
-    if is_passive(config) or not needs:
+    if is_passive(config) or not (needs or malformed):
         return
     if not gpu_session.options.plan:
         from pytest_gpucoexist.session.protocol import GpuProtocol
 
+        # Also for malformed marks alone: xdist runs what else was collected, and such a test must not run as if it
+        # needed nothing.
         config.pluginmanager.register(GpuProtocol(gpu_session), "gpucoexist-protocol")
-    if not gpu_session.is_worker:
+    if needs and not gpu_session.is_worker:
         # Workers ask the controller at their first GPU test; here a bad recording is still a usage error.
         try:
             gpu_session.prepare(gpu_session.selected_needs)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpucoexist.session import marks
+from pytest_gpucoexist.session.marks import register
 from pytest_gpucoexist.session.options import read_options
 from pytest_gpucoexist.session.state import GPU_SESSION, GpuSession
 
@@ -18,7 +18,7 @@ __all__ = ["configure", "is_passive"]
 
 def configure(config: pytest.Config) -> None:
     """Set up this process: serial run, xdist controller or xdist worker. Raises pytest.UsageError."""
-    marks.register(config)
+    register(config)
     options = read_options(config)
     is_worker = hasattr(config, "workerinput")
     link = None
@@ -28,6 +28,8 @@ def configure(config: pytest.Config) -> None:
         link = worker_link(config)
     session = GpuSession(config, options, link)
     config.stash[GPU_SESSION] = session
+    if config.getini("gpu_marks") or config.getini("gpu_doctests"):
+        _ = session.needs  # a malformed line ends the run here, and not as a crash of every xdist worker
     if is_worker and isinstance(options.expect_skips, str):
         from pytest_gpucoexist.session.deselected import Deselected
 

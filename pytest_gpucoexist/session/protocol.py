@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -23,6 +23,9 @@ __all__ = ["GpuProtocol"]
 HOLD_ERROR = pytest.StashKey[str]()
 """On an item: why its devices cannot be held."""
 
+REFUSED = pytest.StashKey[bool]()
+"""On an item: whether it was failed here, before it began."""
+
 SKIPPED = pytest.StashKey["tuple[str, str] | None"]()
 """On an item: what a skip by the suite itself comes to, and its reason."""
 
@@ -41,6 +44,9 @@ class GpuProtocol:
         """Hold the devices around everything: set-up, reruns, other plugins' timers."""
         decision = self._session.decision(item)
         holding = None
+        item.stash[REFUSED] = False
+        if HOLD_ERROR in item.stash:
+            del item.stash[HOLD_ERROR]
         if not self._session.options.observe or our_fixtures(item):
             try:
                 holding = hold(self._session, item, nextitem, decision)
@@ -56,22 +62,31 @@ class GpuProtocol:
         """Skip or fail what cannot run, before any fixture (and so before `setUpClass`)."""
         decision = self._session.decision(item)
         if HOLD_ERROR in item.stash:
-            pytest.fail(item.stash[HOLD_ERROR], pytrace=False)
+            self._refuse(item, item.stash[HOLD_ERROR])
         if decision is None or self._session.options.observe or decision.outcome == "run":
             return
         reason = decision.reason or ""
         if decision.outcome in {"unfit", "error"}:
-            pytest.fail(reason, pytrace=False)
+            self._refuse(item, reason)
         if is_promised(decision.need, self._session.options.promises):
-            pytest.fail(f"{reason} (promised by --gpu-require={self._session.options.require})", pytrace=False)
+            self._refuse(item, f"{reason} (promised by --gpu-require={self._session.options.require})")
         if self._session.options.fail_missing:
-            pytest.fail(reason, pytrace=False)
+            self._refuse(item, reason)
         pytest.skip(reason)
+
+    @staticmethod
+    def _refuse(item: pytest.Item, reason: str) -> NoReturn:
+        item.stash[REFUSED] = True
+        pytest.fail(reason, pytrace=False)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Put what is known on the report: builtins only, because it may travel from an xdist worker."""
         report = yield
+        if report.when == "setup" and item.stash.get(REFUSED, False) and hasattr(report, "wasxfail"):
+            # `xfail` expects the test to fail, not the machine to lack what it needs.
+            report.outcome = "failed"
+            del report.wasxfail
         decision = self._session.decision(item)
         if decision is not None:
             if report.when != "teardown":
