@@ -228,8 +228,7 @@ def test_place_without_a_boot_id(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_hangs_when_the_controller_is_gone(controller: Controller) -> None:
     worker = controller.worker("gw0")
-    worker.acquire([group(NVIDIA0)], "one")
-    controller.worker("gw1")
+    controller.worker("gw1").acquire([group(NVIDIA0)], "one")
     failed: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 
     def wait() -> None:
@@ -282,7 +281,7 @@ def test_controller_that_ended_before_the_first_question(controller: Controller)
         callback(endmarker)  # as execnet does for a channel that the other side has closed
 
     channel.setcallback = closed  # type: ignore[method-assign]
-    channel.send = channel.waiting.append  # type: ignore[method-assign]  # a pipe takes what nobody reads
+    channel.other = End()  # a pipe takes what nobody reads
     for _ in range(2):
         with pytest.raises(GpuCoexistError, match="the pytest controller is gone"):
             worker.machine()

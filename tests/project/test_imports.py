@@ -84,7 +84,8 @@ def test_what_pytest_loads_takes_no_module_from_its_package(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pytest_gpucoexist":
             folder = ROOT.joinpath(*str(node.module).split("."))
-            taken += [f"line {node.lineno}: {each.name}" for each in node.names if (folder / f"{each.name}.py").exists()]
+            modules = [each.name for each in node.names if (folder / f"{each.name}.py").exists()]
+            taken += [f"line {node.lineno}: {name}" for name in modules]
     assert taken == []
 
 
