@@ -17,6 +17,7 @@ __all__ = ["nodes"]
 FOLDERS = ("/sys/devices/system/node", "/sys/bus/node/devices")
 
 _NODE = re.compile(r"node([0-9]{1,4})")
+_NO_CPU = re.compile(r"0+(?:,0+)*")
 _MEM_TOTAL = re.compile(r"MemTotal:\s+([0-9]{1,15}) kB")
 
 
@@ -37,7 +38,7 @@ def nodes(host: Host) -> tuple[tuple[NumaNode, ...], tuple[str, ...]]:
 def _node(host: Host, path: str, number: int, notes: list[str]) -> NumaNode:
     cpulist = read(host, "cpulist", f"{path}/cpulist", _cpulist)
     if cpulist.status != "ok":
-        mask = read(host, "cpulist", f"{path}/cpumap", cpulist_of_mask)
+        mask = read(host, "cpulist", f"{path}/cpumap", _cpumap)
         cpulist = mask if mask.status == "ok" else cpulist
     memory = read(host, "memory_bytes", f"{path}/meminfo", _memory)
     distances = read(host, "distances", f"{path}/distance", _distances)
@@ -50,6 +51,10 @@ def _node(host: Host, path: str, number: int, notes: list[str]) -> NumaNode:
 def _cpulist(text: str) -> str | Bad:
     cpus = cpus_of_list(text)
     return cpus if isinstance(cpus, Bad) else list_of_cpus(cpus)
+
+
+def _cpumap(text: str) -> str | Bad:
+    return "" if _NO_CPU.fullmatch(text.strip()) else cpulist_of_mask(text)
 
 
 def _memory(text: str) -> int | Bad:

@@ -58,3 +58,9 @@ def test_a_kernel_without_numa_has_no_nodes_and_says_so() -> None:
     assert nodes(host_of(tree)) == ((), ("no NUMA nodes are told: no /sys/devices/system/node",))
     tree.add_dir("/sys/bus/node/devices/node0")
     assert nodes(host_of(tree))[0] == (NumaNode(id=0),)
+
+
+def test_an_empty_mask_is_a_node_without_cpus() -> None:
+    tree = MemoryTree()
+    tree.add_file(f"{NODE}4/cpumap", b"00000000,00000000\n")
+    assert nodes(host_of(tree))[0] == (NumaNode(id=4, cpulist=""),)

@@ -10,47 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 import pytest
 from jsonschema import Draft202012Validator
-from referencing import Registry, Resource
-from referencing.jsonschema import DRAFT202012
 
-from pytest_gpucoexist.host import open_recording
-from pytest_gpucoexist.model.machine import Machine
 from pytest_gpucoexist.probes import discover
 from pytest_gpucoexist.reports.jsonfile import load_schema
-from pytest_gpucoexist.reports.merge import MergedReport, merge_reports
-from pytest_gpucoexist.reports.model import SessionReport
+from pytest_gpucoexist.reports.merge import merge_reports
 from tests.reports import machines, sessions
+from tests.reports.schemas import DOCUMENTS, Name, problems
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-Name = Literal["machine", "report", "merged"]
-DOCUMENTS: dict[Name, type] = {"machine": Machine, "report": SessionReport, "merged": MergedReport}
-
-
-def strict(schema: Any) -> Any:
-    """The same schema, in which an object with properties has no others."""
-    if isinstance(schema, list):
-        return [strict(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {key: strict(value) for key, value in schema.items()}
-    if isinstance(schema.get("properties"), dict) and "required" in schema:
-        closed["additionalProperties"] = False
-    return closed
-
-
-def validator(name: Name) -> Draft202012Validator:
-    resources = [
-        (f"{each}.json", Resource.from_contents(strict(load_schema(each)), default_specification=DRAFT202012))
-        for each in DOCUMENTS
-    ]
-    registry: Registry[Any] = Registry().with_resources(resources)
-    return Draft202012Validator(strict(load_schema(name)), registry=registry)
-
-
-def problems(name: Name, document: object) -> list[str]:
-    return [f"{error.json_path}: {error.message}" for error in validator(name).iter_errors(document)]
+    from pytest_gpucoexist.model.machine import Machine
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -90,28 +58,6 @@ def test_an_address_that_sysfs_would_not_write_is_refused() -> None:
     document = copy.deepcopy(machines.workstation().to_json())
     document["gpus"][0]["pci_address"] = "43:00.0"
     assert any("does not match" in problem for problem in problems("machine", document))
-
-
-def recordings(shared: Path) -> Iterator[Path]:
-    root = shared / "machines"
-    yield from sorted(
-        path
-        for path in root.rglob("*.tar.*")
-        if path.relative_to(root).parts[0] in {"ghw", "hwloc", "kfd", "lact", "procfs"} or path.parent == root
-    )
-
-
-def test_every_recording_gives_a_valid_machine(shared: Path) -> None:
-    check = validator("machine")
-    wrong = {}
-    count = 0
-    for path in recordings(shared):
-        count += 1
-        errors = list(check.iter_errors(discover(open_recording(str(path))).to_json()))
-        if errors:
-            wrong[path.name] = f"{errors[0].json_path}: {errors[0].message}"
-    assert wrong == {}
-    assert count >= 30
 
 
 def test_the_demo_gives_a_valid_machine() -> None:

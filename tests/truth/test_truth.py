@@ -10,6 +10,7 @@ from pytest_gpucoexist.host import open_recording
 from pytest_gpucoexist.model.machine import Machine
 from pytest_gpucoexist.probes import discover
 from tests.conftest import ROOT
+from tests.reports.schemas import problems
 from tests.truth.comparing import Score, compare
 from tests.truth.translate import translate
 
@@ -38,7 +39,6 @@ def opened(path: Path) -> Host:
     return open_recording(str(path)) if ".tar." in path.name else translate(path)
 
 
-@cache
 def score_of(path: Path) -> Score:
     truth = json.loads(path.read_text())
     recording = MACHINES / truth["recording"]
@@ -47,35 +47,38 @@ def score_of(path: Path) -> Score:
     return compare(truth, machine.to_json())
 
 
-@pytest.mark.parametrize("path", some(TRUTHS))
-def test_the_machine_agrees_with_every_field_that_a_truth_states(shared: Path, path: Path) -> None:
-    score = score_of(path)
-    assert score.wrong == []
-    assert score.stated > 0
-
-
-def test_score(
+def test_every_field_that_a_truth_states(
     shared: Path,
     record_property: Callable[[str, object], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    scores = [score_of(path) for path in TRUTHS]
-    stated, wrong = sum(score.stated for score in scores), sum(len(score.wrong) for score in scores)
-    line = f"truth: {stated - wrong} of {stated} fields on {len(scores)} trees"
+    scores = {name_of(path): score_of(path) for path in TRUTHS}
+    wrong = {name: score.wrong for name, score in scores.items() if score.wrong}
+    stated = sum(score.stated for score in scores.values())
+    line = f"truth: {stated - sum(map(len, wrong.values()))} of {stated} fields on {len(scores)} trees"
     record_property("truth", line)
     with capsys.disabled():
         print(f"\n{line}")
-    assert wrong == 0
+    assert wrong == {}
+    assert all(score.stated for score in scores.values())
     assert len(scores) >= 49
     assert stated >= 2000
 
 
-@pytest.mark.parametrize("path", some(TREES))
-def test_every_tree_replays_and_survives_its_own_json(shared: Path, path: Path) -> None:
-    machine = discover(opened(path))
+@pytest.fixture(scope="module", params=some(TREES))
+def tree(shared: Path, request: pytest.FixtureRequest) -> tuple[Host, Machine]:
+    """One recorded machine: pytest runs all tests of one tree before those of the next."""
+    host = opened(request.param)
+    return host, discover(host)
+
+
+def test_every_tree_replays_and_survives_its_own_json(tree: tuple[Host, Machine]) -> None:
+    _host, machine = tree
     assert [item.message for item in machine.conflicts if item.kind == "probe"] == []
     assert machine.simulated
-    assert Machine.from_json(json.loads(json.dumps(machine.to_json()))) == machine
+    document = json.loads(json.dumps(machine.to_json()))
+    assert problems("machine", document) == []
+    assert Machine.from_json(document) == machine
     # What could not be read is null, and the facts say why.
     for gpu in machine.gpus:
         data = gpu.__class__.__dataclass_fields__
@@ -87,11 +90,9 @@ def test_every_tree_replays_and_survives_its_own_json(shared: Path, path: Path) 
             assert fact.source or fact.status == "absent", (gpu.key, field)
 
 
-@pytest.mark.parametrize("path", some(TREES))
-def test_the_order_of_listings_does_not_matter(shared: Path, path: Path) -> None:
-    host = opened(path)
-    turned = cast("Host", Turned(host))
-    assert discover(turned) == discover(host)
+def test_the_order_of_listings_does_not_matter(tree: tuple[Host, Machine]) -> None:
+    host, machine = tree
+    assert discover(cast("Host", Turned(host))) == machine
 
 
 class Turned:
