@@ -6,6 +6,7 @@ Every run is a real `python -m pytest`, serially or with workers. Plugins of oth
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -19,17 +20,34 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AMD1", "AUDIT", "NVIDIA0", "NVIDIA1", "ON_DEMO", "Case", "Suite", "beside_python", "noted", "workers"]
+__all__ = [
+    "AMD1",
+    "AUDIT",
+    "NVIDIA0",
+    "NVIDIA1",
+    "ON_DEMO",
+    "Case",
+    "Suite",
+    "beside_python",
+    "noted",
+    "workers",
+    "workers_slow",
+]
 
 # The demo machine's: a need for NVIDIA's 48 GiB card or for AMD's discrete card has one candidate each.
 NVIDIA0, NVIDIA1, AMD1 = "0000:03:00.0", "0000:04:00.0", "0000:83:00.0"
 
 ON_DEMO = ("--gpu-machine=demo", "--gpu-simulate")
 
+NO_XDIST = "needs pytest-xdist: it is not installed"
+
 AUDIT = Path(__file__).parents[1] / "compat" / "audit"
 """On PYTHONPATH: every process notes in `GPUCOEXIST_AUDIT_LOG` what the plugin does to the system."""
 
 workers = pytest.mark.parametrize("workers", [0, 2], ids=["serial", "n2"])
+
+# The same, where the way with workers differs in nothing but time.
+workers_slow = pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)], ids=["serial", "n2"])
 
 # What is held when all is over, as the one broker of the session knows it: in a serial run or in the controller.
 _CONFTEST = """
@@ -89,6 +107,8 @@ class Suite:
         environ: Mapping[str, str] | None = None,
     ) -> pytest.RunResult:
         """Run pytest. With autoload off, what is loaded is `us`, the named plugins, and pytest-xdist for workers."""
+        if workers and self._python == sys.executable and importlib.util.find_spec("xdist") is None:
+            pytest.skip(NO_XDIST)
         named = [*(["gpucoexist"] if us else []), *plugins, *(["xdist"] if workers else [])] if not autoload else []
         argv = [self._python, "-m", "pytest", "-ra", *(word for name in named for word in ("-p", name)), *on]
         argv += [*(["-n", str(workers)] if workers else []), *args]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tests.beside.running import workers
+from tests.beside.running import workers, workers_slow
 
 if TYPE_CHECKING:
     from tests.beside.running import Suite
@@ -71,7 +71,7 @@ def test_nothing_heavy_without_a_gpu_test(suite: Suite, workers: int) -> None:
         assert {name for name in added if not name.startswith("pytest_gpucoexist")} <= {"spy"}
 
 
-@workers
+@workers_slow
 def test_unselected_gpu_tests_change_nothing(suite: Suite, workers: int) -> None:
     (suite.path / "conftest.py").unlink()
     suite.pytester.makepyfile(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.beside.running import NVIDIA1, workers
+from tests.beside.running import NO_XDIST, NVIDIA1, workers, workers_slow
 
 if TYPE_CHECKING:
     from tests.beside.running import Suite
@@ -37,7 +37,7 @@ autoloads = pytest.mark.skipif(
 
 
 @autoloads
-@workers
+@workers_slow
 def test_blocked_it_is_not_there(suite: Suite, workers: int) -> None:
     suite.pytester.makeconftest(PLAIN)
     suite.pytester.makepyfile(
@@ -66,7 +66,7 @@ def test_named_twice(suite: Suite, autoload: bool) -> None:
     assert result.stdout.str().count("selected test needs a GPU") == 1
 
 
-@workers
+@workers_slow
 def test_not_named_with_autoload_off_it_is_not_there(suite: Suite, workers: int) -> None:
     suite.pytester.makeconftest(PLAIN)
     suite.pytester.makepyfile("def test_it(gpu): pass")
@@ -136,7 +136,7 @@ def test_a_session_in_development_mode(suite: Suite) -> None:
     assert result.errlines == []
 
 
-@workers
+@workers_slow
 def test_import_mode_importlib(suite: Suite, workers: int) -> None:
     for folder in ("one", "two"):
         inner = suite.pytester.mkdir(folder)
@@ -169,6 +169,7 @@ print("CHANGED", {key for key in before.keys() | after.keys() if before.get(key)
 
 
 def test_several_sessions_in_one_process(suite: Suite) -> None:
+    pytest.importorskip("xdist", reason=NO_XDIST)
     suite.pytester.makepyfile(test_a=GPU_TEST, test_plain="def test_it(request): pass", twice=TWICE)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):

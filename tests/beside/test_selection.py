@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.beside.running import NVIDIA1, workers
+from tests.beside.running import NVIDIA1, workers, workers_slow
 
 if TYPE_CHECKING:
     from tests.beside.running import Suite
@@ -71,7 +71,7 @@ def test_x_stops_at_the_first(suite: Suite) -> None:
     assert suite.held() == {}
 
 
-@workers
+@workers_slow
 def test_last_failed_knows_no_skip(suite: Suite, workers: int) -> None:
     suite.pytester.makepyfile(MIXED)
     result = suite.run("--gpu-expect-skips=2", "--gpu-write-skips=skips.txt", workers=workers)
