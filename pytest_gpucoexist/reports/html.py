@@ -146,7 +146,7 @@ def _gpu_test(record: TestRecord) -> list[str]:
     elif ran_simulated(record) and not any(device.simulated for device in record.devices):
         where = badge("SIMULATED", "warn") + where
     if record.numa_node is not None:
-        where += f'<span class="sub">bound to NUMA node {record.numa_node}</span>'
+        where += f'<span class="sub">NUMA node {record.numa_node}</span>'
     reason = f'<span class="sub">{text(record.reason)}</span>' if record.reason else ""
     worker = f'<span class="sub">{text(record.worker)}</span>' if record.worker else ""
     time = UNKNOWN if record.outcome == "skipped" else f"{record.duration_s:.2f} s"

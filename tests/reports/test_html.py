@@ -115,7 +115,7 @@ def test_everything_of_a_session_is_there() -> None:
         "promised: cuda:2,rocm",
         "hidden by CUDA_VISIBLE_DEVICES=0",
         "user not in group render (gid 105)",
-        "bound to NUMA node 0",
+        "NUMA node 0",
         "gpus: NVML counts 3 NVIDIA GPUs, PCI 2",
         "2 tests were rerun",
         "tests/test_shapes.py::test_strides",
