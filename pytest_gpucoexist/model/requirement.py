@@ -139,14 +139,35 @@ def combine(marks: Sequence[tuple[str, tuple[Any, ...], Mapping[str, Any]]], *, 
     return Need(requirements=requirements, closest_pair=closest_pair)
 
 
-def restrict(need: Need, *, device: str | None = None, vendor: Vendor | None = None, node: int | None = None) -> Need:
-    """Narrow a need to one device (key or id), vendor or NUMA node. Requirements of another vendor stay as they are."""
-    narrowed = []
-    for requirement in need.requirements:
-        if vendor is not None and requirement.vendor is None:
-            requirement = replace(requirement, vendor=vendor)  # noqa: PLW2901
-        narrowed.append(replace(requirement, device=device or requirement.device, node=node))
-    return replace(need, requirements=tuple(narrowed))
+def restrict(
+    need: Need,
+    *,
+    device: str | None = None,
+    device_vendor: str | None = None,
+    vendor: Vendor | None = None,
+    node: int | None = None,
+) -> Need:
+    """Narrow a need to one device (key or id, with its vendor where that is known), to a vendor, or to a NUMA node.
+
+    A device or vendor narrows one requirement, which then comes first: of several devices one is that device, and the
+    others stay as they are. A node is for all of them.
+    """
+    rest = [replace(requirement, node=node) for requirement in need.requirements]
+    wanted = vendor or device_vendor
+    index = next((at for at, each in enumerate(rest) if wanted is None or each.vendor in {None, wanted}), None)
+    if index is None and device is not None:
+        index = 0  # no requirement is for such a device: the reason will say so
+    if index is None or (device is None and vendor is None):
+        return replace(need, requirements=tuple(rest))
+    chosen = rest.pop(index)
+    if vendor is not None and chosen.vendor is None:
+        chosen = replace(chosen, vendor=vendor)
+    if device is not None:
+        if chosen.count > 1:
+            rest.insert(0, replace(chosen, count=chosen.count - 1))
+            chosen = replace(chosen, count=1)
+        chosen = replace(chosen, device=device)
+    return replace(need, requirements=(chosen, *rest))
 
 
 def _build(name: str, values: Mapping[str, Any]) -> tuple[Requirement, ...]:

@@ -46,6 +46,11 @@ def restriction(item: pytest.Item) -> Mapping[str, Any]:
     for name, argument in (("each_gpu", "device"), ("each_vendor", "vendor"), ("each_numa_node", "node")):
         if params.get(name) is not None and is_ours(item, name):
             found[argument] = params[name]
+    if "device" in found:
+        from pytest_gpucoexist.session.state import GPU_SESSION
+
+        gpu = item.config.stash[GPU_SESSION].machine().gpu(found["device"])
+        found["device_vendor"] = None if gpu is None else gpu.vendor
     return found
 
 

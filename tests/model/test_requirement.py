@@ -115,7 +115,30 @@ def test_several_marks_on_one_test(marks: list[tuple[str, dict[str, Any]]], word
     assert combine([(name, (), kwargs) for name, kwargs in marks]).describe() == words
 
 
-def test_restricting_narrows_every_requirement() -> None:
+@pytest.mark.parametrize(
+    ("marks", "narrowed", "words"),
+    [
+        (["cuda", "rocm"], {"device": "amd1", "device_vendor": "amd"},
+         "1 AMD GPU with ROCm, namely amd1 and 1 NVIDIA GPU with CUDA"),
+        (["cuda", "rocm"], {"vendor": "amd"}, "1 AMD GPU with ROCm and 1 NVIDIA GPU with CUDA"),
+        (["cuda", "rocm"], {"device": "intel0", "device_vendor": "intel"},
+         "1 NVIDIA GPU with CUDA, namely intel0 and 1 AMD GPU with ROCm"),
+        (["cuda", "rocm"], {"node": 1},
+         "1 NVIDIA GPU with CUDA, of NUMA node 1 and 1 AMD GPU with ROCm, of NUMA node 1"),
+    ],
+)  # fmt: skip
+def test_device_or_vendor_narrows_the_requirement_that_it_is_for(
+    marks: list[str], narrowed: dict[str, Any], words: str
+) -> None:
+    assert restrict(combine([(name, (), {}) for name in marks]), **narrowed).describe() == words
+
+
+def test_of_several_devices_one_is_the_one_named() -> None:
+    need = restrict(combine([("cuda", (), {"count": 3})]), device="nvidia1", device_vendor="nvidia")
+    assert need.describe() == "1 NVIDIA GPU with CUDA, namely nvidia1 and 2 NVIDIA GPUs with CUDA"
+
+
+def test_restricting_a_single_requirement() -> None:
     need = restrict(combine([("gpu", (), {})]), device="0000:41:00.0")
     assert need.describe() == "1 GPU, namely 0000:41:00.0"
     assert restrict(need, vendor="amd", node=1).describe() == "1 AMD GPU, namely 0000:41:00.0, of NUMA node 1"
