@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.machine import Conflict, Runtime
 from pytest_gpucoexist.probes.ownership import OWNERS
+from pytest_gpucoexist.probes.reader import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,7 +131,7 @@ def _by_tag(version: str | None, *, told: bool) -> _Built:
 
 def _cupy(host: Host, _site: SitePackages, path: str, owners: list[Distribution]) -> _Built:
     version = None
-    if "_version.py" in _names(host, path):
+    if "_version.py" in names_in(host, path):
         version = _assignments(host.read_text(f"{path}/_version.py")).get("__version__")
     try:
         wheel = json.loads(host.read_text(f"{path}/.data/_wheel.json"))
@@ -177,14 +178,14 @@ def _triton(host: Host, _site: SitePackages, path: str, owners: list[Distributio
                 built = _Built(owner.version, (vendor,), label)
                 built.distribution = owner.name
                 return built
-    backends = _names(host, f"{path}/backends")
+    backends = names_in(host, f"{path}/backends")
     known = {"nvidia": "CUDA", "amd": "ROCm", "intel": "XPU"}
     vendors = tuple(vendor for vendor in known if vendor in backends)
     return _Built(None, vendors, ", ".join(known[vendor] for vendor in vendors) or None)
 
 
 def _onnxruntime(host: Host, _site: SitePackages, path: str, owners: list[Distribution]) -> _Built:
-    names = _names(host, f"{path}/capi")
+    names = names_in(host, f"{path}/capi")
     values: dict[str, str] = {}
     if "build_and_package_info.py" in names:
         values = _assignments(host.read_text(f"{path}/capi/build_and_package_info.py"))
@@ -205,13 +206,6 @@ def _onnxruntime(host: Host, _site: SitePackages, path: str, owners: list[Distri
 def _tensorrt(_host: Host, _site: SitePackages, _path: str, owners: list[Distribution]) -> _Built:
     major = next((match[1] for each in owners if (match := re.search(r"-cu(\d+)", each.name))), None)
     return _Built(None, ("nvidia",), f"CUDA {major}" if major else "CUDA")
-
-
-def _names(host: Host, path: str) -> frozenset[str]:
-    try:
-        return frozenset(host.list_dir(path))
-    except OSError:
-        return frozenset()
 
 
 _JUDGES: dict[str, Callable[[Host, SitePackages, str, list[Distribution]], _Built]] = {

@@ -13,7 +13,7 @@ from pytest_gpucoexist.model.readings import Observation, Reading
 from pytest_gpucoexist.probes.attributes import byte_count
 from pytest_gpucoexist.probes.links import asleep_reading
 from pytest_gpucoexist.probes.modules import module_driver, module_version
-from pytest_gpucoexist.probes.reader import read
+from pytest_gpucoexist.probes.reader import names_in, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,8 +74,8 @@ def _memory(host: Host, function: PciFunction) -> list[Reading]:
 
 
 def _entries(host: Host, folder: str, prefix: str) -> list[str]:
-    try:
-        names = host.list_dir(folder)
-    except OSError:
-        return []
-    return [f"{folder}/{name}" for name in names if name.removeprefix(prefix).isdecimal() and name != prefix]
+    return [
+        f"{folder}/{name}"
+        for name in names_in(host, folder)
+        if name.removeprefix(prefix).isdecimal() and name != prefix
+    ]

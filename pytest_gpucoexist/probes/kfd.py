@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pytest_gpucoexist.model.machine import DrmNodes, KfdCpuNode, KfdLink, KfdNode
 from pytest_gpucoexist.model.readings import Observation, Reading
 from pytest_gpucoexist.probes.parse import named_values, number
-from pytest_gpucoexist.probes.reader import Bad, read, read_text
+from pytest_gpucoexist.probes.reader import Bad, names_in, read, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -174,7 +174,7 @@ def _memory(host: Host, path: str) -> Reading:
     """Add up the banks of the GPU's own memory."""
     folder = f"{path}/mem_banks"
     total = 0
-    for name in _names(host, folder):
+    for name in names_in(host, folder):
         bank = read(host, "memory_total_bytes", f"{folder}/{name}/properties", _bank)
         if bank.status != "ok":
             return bank
@@ -194,7 +194,7 @@ def _bank(text: str) -> object:
 
 def _links(host: Host, path: str, kind: Literal["io", "p2p"]) -> list[KfdLink]:
     links: list[KfdLink] = []
-    for name in sorted(_names(host, f"{path}/{kind}_links"), key=lambda name: (len(name), name)):
+    for name in sorted(names_in(host, f"{path}/{kind}_links"), key=lambda name: (len(name), name)):
         values = named_values(read_text(host, f"{path}/{kind}_links/{name}/properties").text or "")
         if isinstance(values, Bad) or "type" not in values or "node_to" not in values:
             continue
@@ -217,10 +217,3 @@ def _nearest(node: int, links: tuple[KfdLink, ...], cpus: set[int]) -> int | Non
         return node
     near = [link for link in links if link.node_to in cpus]
     return min(near, key=lambda link: (link.weight or 0, link.node_to)).node_to if near else None
-
-
-def _names(host: Host, folder: str) -> list[str]:
-    try:
-        return host.list_dir(folder)
-    except OSError:
-        return []

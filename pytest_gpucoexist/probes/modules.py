@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.model.identity import normal_pci_address
 from pytest_gpucoexist.model.machine import Driver
 from pytest_gpucoexist.probes.attributes import kernel_release, text_or_none
+from pytest_gpucoexist.probes.reader import names_in
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.host.base import Host
 
-__all__ = ["module_driver", "module_version"]
+__all__ = ["bound_addresses", "module_driver", "module_version"]
+
+
+def bound_addresses(host: Host, driver: str) -> list[str]:
+    """Return the PCI functions that a driver holds, as its folder on the bus lists them."""
+    names = names_in(host, f"/sys/bus/pci/drivers/{driver}")
+    return [address for name in names if (address := normal_pci_address(name)) is not None]
 
 
 def module_version(host: Host, name: str) -> tuple[str | None, str]:

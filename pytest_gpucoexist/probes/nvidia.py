@@ -14,6 +14,7 @@ from pytest_gpucoexist.model.identity import normal_pci_address, pci_sort_key
 from pytest_gpucoexist.model.readings import Observation, Reading, Status, status_of_errno
 from pytest_gpucoexist.probes.attributes import text_or_none
 from pytest_gpucoexist.probes.links import ASLEEP
+from pytest_gpucoexist.probes.modules import bound_addresses
 from pytest_gpucoexist.probes.nvidia_driver import conflicts, driver_versions, drivers
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Information", "conflicts", "drivers", "gpu_information", "observe", "parse_information"]
 
 _PROC = "/proc/driver/nvidia"
-_BOUND = "/sys/bus/pci/drivers/nvidia"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def observe(host: Host) -> list[Observation]:
     information = gpu_information(host)
     source, version = next(iter(driver_versions(host).items()), (None, None))
     observations: list[Observation] = []
-    for address in sorted({*information, *_bound_addresses(host)}, key=pci_sort_key):
+    for address in sorted({*information, *bound_addresses(host, "nvidia")}, key=pci_sort_key):
         readings: list[Reading] = []
         if source is not None:
             readings.append(Reading(field="driver_version", value=version, source=source))
@@ -149,14 +149,6 @@ def _read_information(host: Host, folder: str, address: str) -> Information:
         return parse_information(host.read_text(f"{folder}/information"))
     except OSError as error:
         return Information(status=status_of_errno(error.errno), detail=str(error))
-
-
-def _bound_addresses(host: Host) -> list[str]:
-    try:
-        names = host.list_dir(_BOUND)
-    except OSError:
-        return []
-    return [address for name in names if (address := normal_pci_address(name)) is not None]
 
 
 def _known(text: str | None) -> str | None:

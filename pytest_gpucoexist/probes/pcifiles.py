@@ -113,6 +113,7 @@ def read_function(
         power,
         *links.link_readings(host, path, asleep=function.asleep),
         *hwmon_names(host, path),
+        *_virtual_function(host, path),
     ]
     return function, readings
 
@@ -190,6 +191,14 @@ def _cpulist(host: Host, path: str) -> Reading:
     if mask.status != "ok":
         return reading
     return Reading(field=mask.field, value=mask.value, source=mask.source, detail="derived from the mask local_cpus")
+
+
+def _virtual_function(host: Host, path: str) -> list[Reading]:
+    """Tell an SR-IOV virtual function by its link `physfn`; a guest that was given one sees a whole device."""
+    whole = link_name(host, "features.virtual_function", f"{path}/physfn", normal_pci_address)
+    if not whole.value:
+        return []
+    return [Reading(field=whole.field, value=True, source=whole.source, detail=f"of {whole.value}")]
 
 
 def _flag(text: str) -> bool | Bad:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.readings import Observation, Reading
 from pytest_gpucoexist.probes.attributes import kernel_release, text_or_none
+from pytest_gpucoexist.probes.reader import names_in
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.host.base import Host
@@ -59,10 +60,10 @@ def _wsl(host: Host) -> list[Observation]:
 def _wsl_vendors(host: Host) -> dict[str, str]:
     """Return the vendors whose user-space driver Windows shares with this guest, and what shows it."""
     vendors: dict[str, str] = {}
-    for name in _names(host, WSL_LIBRARIES):
+    for name in names_in(host, WSL_LIBRARIES):
         if name.startswith("libcuda.so"):
             vendors["nvidia"] = f"{WSL_LIBRARIES}/{name}"
-    for name in _names(host, _WSL_STORE):
+    for name in names_in(host, _WSL_STORE):
         for vendor, pattern in _WSL_PACKAGES:
             if pattern.match(name):
                 vendors.setdefault(vendor, f"{_WSL_STORE}/{name}")
@@ -119,7 +120,7 @@ def _tegra_chip(host: Host) -> str | None:
 
 def _tegra_gpu(host: Host) -> str | None:
     for parent in ("/sys/devices", "/sys/devices/platform", "/sys/devices/platform/bus@0"):
-        for name in _names(host, parent):
+        for name in names_in(host, parent):
             if _TEGRA_GPU.fullmatch(name):
                 return f"{parent}/{name}"
     return None
@@ -132,10 +133,3 @@ def _tegra_driver(host: Host, folder: str | None) -> str:
         except OSError:
             pass
     return "nvgpu"
-
-
-def _names(host: Host, folder: str) -> list[str]:
-    try:
-        return host.list_dir(folder)
-    except OSError:
-        return []

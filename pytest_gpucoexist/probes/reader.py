@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.host.base import Host
 
-__all__ = ["Bad", "Text", "excerpt", "first_ok", "link_name", "read", "read_text", "reason"]
+__all__ = ["Bad", "Text", "excerpt", "first_ok", "link_name", "names_in", "read", "read_text", "reason"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,14 @@ def read_text(host: Host, path: str, limit: int = 65536) -> Text:
 def read(host: Host, field: str, path: str, parse: Callable[[str], Any]) -> Reading:
     """Read a file as the Reading of a field."""
     return read_text(host, path).reading(field, parse)
+
+
+def names_in(host: Host, folder: str) -> list[str]:
+    """List a folder that adds to what others tell; nothing where it cannot be listed."""
+    try:
+        return host.list_dir(folder)
+    except OSError:
+        return []
 
 
 def link_name(host: Host, field: str, path: str, parse: Callable[[str], Any] = str) -> Reading:

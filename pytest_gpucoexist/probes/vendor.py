@@ -12,7 +12,9 @@ from pytest_gpucoexist.model.identity import normal_pci_address
 from pytest_gpucoexist.model.readings import Observation
 from pytest_gpucoexist.probes import vendor_amd, vendor_nvidia
 from pytest_gpucoexist.probes.cells import failed
+from pytest_gpucoexist.probes.modules import bound_addresses
 from pytest_gpucoexist.probes.pci import BUS, is_gpu
+from pytest_gpucoexist.probes.reader import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -110,7 +112,7 @@ def _without_library(vendor: str, addresses: Sequence[str | None], status: Statu
 def _left_out(host: Host, vendor: str, answer: Answer) -> list[Observation]:
     """Say why functions that the driver holds are missing from an answer: lost, or not granted to this container."""
     known = {observation.pci_address for observation in answer.observations}
-    missing = [address for address in _bound(host, _DRIVERS[vendor]) if address not in known]
+    missing = [address for address in bound_addresses(host, _DRIVERS[vendor]) if address not in known]
     if not missing:
         return []
     counted = f"{HELPERS[vendor]} lists {len(answer.faults) + len(known - {None})} GPUs and not this one"
@@ -123,7 +125,7 @@ def _left_out(host: Host, vendor: str, answer: Answer) -> list[Observation]:
 def _functions(host: Host, vendor: str) -> list[str]:
     """Addresses of the vendor's GPUs on the PCI bus, whatever driver holds them."""
     found: list[str] = []
-    for name in _names(host, BUS):
+    for name in names_in(host, BUS):
         address = normal_pci_address(name)
         try:
             if address is None or host.read_text(f"{BUS}/{name}/vendor") != _PCI_VENDORS[vendor]:
@@ -133,15 +135,3 @@ def _functions(host: Host, vendor: str) -> list[str]:
         except OSError:
             continue
     return found
-
-
-def _bound(host: Host, driver: str) -> list[str]:
-    names = _names(host, f"/sys/bus/pci/drivers/{driver}")
-    return [address for name in names if (address := normal_pci_address(name)) is not None]
-
-
-def _names(host: Host, folder: str) -> list[str]:
-    try:
-        return host.list_dir(folder)
-    except OSError:
-        return []

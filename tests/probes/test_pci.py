@@ -277,3 +277,18 @@ def test_drm_nodes_come_from_the_functions_own_folder() -> None:
         writer.tree.add_dir(f"{FOLDER}/drm/{name}")
     gpu = only(discover(host_of(writer.tree)))
     assert gpu.drm == DrmNodes(card="card1", render="renderD129", others=("controlD65",))
+
+
+def test_a_virtual_function_names_the_function_that_it_is_of() -> None:
+    writer = a_workstation()
+    folder = "pci0000:80/0000:80:03.1"
+    no_link = {"current_link_speed": "Unknown", "current_link_width": "0", "boot_vga": "0"}
+    writer.function(f"{folder}/0000:81:02.0", GPU_FILES | no_link, driver="vfio-pci")
+    writer.tree.add_link(f"/sys/devices/{folder}/0000:81:02.0/physfn", "../0000:81:00.0")
+    machine = discover(host_of(writer.tree))
+    virtual, whole = machine.gpu("0000:81:02.0"), machine.gpu("0000:81:00.0")
+    assert virtual is not None
+    assert whole is not None
+    assert virtual.features == {"virtual_function": True}
+    assert virtual.facts["features.virtual_function"].detail == "of 0000:81:00.0"
+    assert "virtual_function" not in whole.features
