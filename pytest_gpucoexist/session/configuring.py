@@ -37,6 +37,10 @@ def configure(config: pytest.Config) -> None:
     if not is_worker and not is_passive(config):
         if options.given:
             _set_up_asked(config, session, options)
+        if getattr(config.option, "verbose", 0) > 0:
+            from pytest_gpucoexist.session.beside import DevicesBeside
+
+            config.pluginmanager.register(DevicesBeside(), "gpucoexist-beside")
         if _distributes(config):
             from pytest_gpucoexist.session.link import ControllerLink
 
