@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pytest_gpucoexist.host.base import Completed, HelperReply, Identity, Node
 from pytest_gpucoexist.host.common import as_text, os_error
+from pytest_gpucoexist.host.guarded import GuardedReader
 from pytest_gpucoexist.host.tree import node_of_stat
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class LocalHost:
     def __init__(self) -> None:
         self._environ = MappingProxyType(dict(os.environ))
         self._python_path = tuple(sys.path)
+        self._guarded = GuardedReader(self._environ)
         self._linux = sys.platform.startswith("linux")
 
     @property
@@ -101,6 +103,10 @@ class LocalHost:
     def read_bytes(self, path: str, limit: int = 65536) -> bytes:
         """Read at most `limit` bytes. Raises OSError."""
         self._only_linux(path)
+        if self._guarded.guards(path):
+            data = self._guarded.read(path, limit)
+            if data is not None:
+                return data
         # Without waiting: a FIFO or a terminal in the way gives nothing instead of a stall.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:

@@ -183,7 +183,10 @@ class TestCudaRuntime:
         assert [each.version for each in named(runtimes, "tensorrt") if each.kind == "runtime"] == ["10.3.0"]
 
     def test_a_toolkit_without_its_version_file_is_known_by_its_library(self) -> None:
-        files = {"/usr/local/cuda-13.0/lib/libcudart.so.13": "", "/usr/local/cuda-13.0/bin/nvcc": ""}
+        files: dict[str, str | bytes] = {
+            "/usr/local/cuda-13.0/lib/libcudart.so.13": "",
+            "/usr/local/cuda-13.0/bin/nvcc": "",
+        }
         path = "/usr/local/cuda-13.0/lib/libcudart.so.13"
         assert found(InstalledHost(files=files), "cudart") == [("13", path)]
 
