@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AMD1",
     "AUDIT",
+    "NO_XDIST",
     "NVIDIA0",
     "NVIDIA1",
     "ON_DEMO",
