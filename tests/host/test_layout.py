@@ -95,18 +95,3 @@ def test_nodes_listed_beside_the_tree(tmp_path: Path) -> None:
     host.may_open("/dev/null", write=True)
     with pytest.raises(FileNotFoundError):
         host.may_open("/dev/kfd", write=True)
-
-
-def test_every_recorded_machine_opens(shared: Path) -> None:
-    archives = sorted((shared / "machines").rglob("*.tar.*"))
-    assert len(archives) >= 30
-    for path in archives:
-        host = open_recording(str(path))
-        assert host.name == path.name.split(".tar")[0]
-        found = [
-            name
-            for folder in ("/sys/bus/pci/devices", "/sys/class/drm", "/sys/class/kfd/kfd/topology/nodes")
-            if host.exists(folder)
-            for name in host.list_dir(folder)
-        ]
-        assert found or host.name in {"nvidia-dgx-gb10", "nvidiagpunumanodes"}, path

@@ -62,6 +62,7 @@ def test_every_field_that_a_truth_states(
     assert wrong == {}
     assert all(score.stated for score in scores.values())
     assert len(scores) >= 49
+    assert len(TREES) >= 30
     assert stated >= 2000
 
 
@@ -70,6 +71,19 @@ def tree(shared: Path, request: pytest.FixtureRequest) -> tuple[Host, Machine]:
     """One recorded machine: pytest runs all tests of one tree before those of the next."""
     host = opened(request.param)
     return host, discover(host)
+
+
+def test_every_tree_shows_devices(tree: tuple[Host, Machine], request: pytest.FixtureRequest) -> None:
+    host, _machine = tree
+    assert f"[{host.name}]" in request.node.name
+    found = [
+        name
+        for folder in ("/sys/bus/pci/devices", "/sys/class/drm", "/sys/class/kfd/kfd/topology/nodes")
+        if host.exists(folder)
+        for name in host.list_dir(folder)
+    ]
+    # A platform GPU, and a tree of NUMA nodes and of what the NVIDIA driver writes.
+    assert found or host.name in {"nvidia-dgx-gb10", "nvidiagpunumanodes"}
 
 
 def test_every_tree_replays_and_survives_its_own_json(tree: tuple[Host, Machine]) -> None:
