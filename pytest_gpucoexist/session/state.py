@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.session.needs import Needs
     from pytest_gpucoexist.session.options import Options
 
-__all__ = ["DECISION", "GPU_SESSION", "GpuSession", "session_of"]
+__all__ = ["DECISION", "GPU_SESSION", "GpuSession"]
 
 
 class GpuSession:
@@ -142,8 +142,3 @@ GPU_SESSION = pytest.StashKey[GpuSession]()
 
 DECISION = pytest.StashKey["Decision | None"]()
 """In `item.stash`: what was decided about a test; None when it needs no GPU."""
-
-
-def session_of(config: pytest.Config) -> GpuSession:
-    """Return the session of this process."""
-    return config.stash[GPU_SESSION]
