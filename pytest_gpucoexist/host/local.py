@@ -88,15 +88,15 @@ class LocalHost:
         """Effective user, group and all groups; names of the groups that have one."""
         if not self._linux:
             return Identity(uid=0, gid=0)
-        import grp
-
         gid = os.getegid()
         groups = tuple(sorted({gid, *os.getgroups()}))
-        names: dict[str, int] = {}
-        # Names of the groups that own device nodes too, so that a reason can name what is missing.
-        for entry in grp.getgrall():
-            if entry.gr_gid in groups or entry.gr_name in {"render", "video"}:
-                names[entry.gr_name] = entry.gr_gid
+        # Names of the groups that own device nodes too, so that a reason can name what is missing. From the file: the
+        # name service of a company can take seconds, and its groups own no device nodes.
+        names = {
+            name: number
+            for name, number in _local_groups(self).items()
+            if number in groups or name in {"render", "video"}
+        }
         return Identity(uid=os.geteuid(), gid=gid, groups=groups, group_names=names)
 
     @_translated
@@ -201,3 +201,13 @@ class LocalHost:
         """Elsewhere there is nothing to find: the paths of this package are those of Linux."""
         if not self._linux:
             raise os_error(errno.ENOENT, path)
+
+
+def _local_groups(host: LocalHost) -> dict[str, int]:
+    """Read the names and numbers of `/etc/group` (group(5)); none where it cannot be read."""
+    try:
+        text = host.read_text("/etc/group", _CHUNK_BYTES)
+    except OSError:
+        return {}
+    entries = (line.split(":") for line in text.splitlines())
+    return {entry[0]: int(entry[2]) for entry in entries if len(entry) == 4 and entry[2].isdecimal()}

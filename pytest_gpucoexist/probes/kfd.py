@@ -216,4 +216,9 @@ def _nearest(node: int, links: tuple[KfdLink, ...], cpus: set[int]) -> int | Non
     if node in cpus:
         return node
     near = [link for link in links if link.node_to in cpus]
-    return min(near, key=lambda link: (link.weight or 0, link.node_to)).node_to if near else None
+    return min(near, key=_distance).node_to if near else None
+
+
+def _distance(link: KfdLink) -> tuple[bool, int, int]:
+    # A link that does not tell its weight is no near one.
+    return link.weight is None, link.weight or 0, link.node_to

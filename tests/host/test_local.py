@@ -195,3 +195,17 @@ def test_importing_the_host_loads_nothing_heavy() -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
     assert done.stdout.strip() == "[]"
+
+
+@linux
+def test_groups_are_read_from_the_file_and_asked_of_no_name_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = LocalHost()
+    own = os.getegid()
+    text = f"root:x:0:\nmine:x:{own}:\nrender:x:105:\nstrangers:x:54321:\n+::\nbroken\nbad:x:y:\n"
+    monkeypatch.setattr(LocalHost, "read_text", lambda _self, path, _limit: text if path == "/etc/group" else "")
+    names = host.identity().group_names
+    assert names["mine"] == own
+    assert names["render"] == 105
+    assert "strangers" not in names
+    monkeypatch.setattr(LocalHost, "read_text", lambda _self, path, _limit: Path("/nonexistent", path[1:]).read_text())
+    assert host.identity().group_names == {}

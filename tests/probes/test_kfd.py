@@ -209,3 +209,15 @@ def test_garbage_in_the_topology_costs_one_node_or_one_field() -> None:
 def test_no_topology_is_nothing_to_say() -> None:
     found = observe(host_of(MemoryTree()), [])
     assert (found.observations, found.cpu_nodes, found.notes) == ((), (), ())
+
+
+def test_a_link_without_a_weight_is_not_the_nearest() -> None:
+    tree = MemoryTree()
+    add(tree, 0, CPU)
+    add(tree, 1, CPU)
+    add(tree, 2, MI210)
+    link(tree, 2, "io", 0, type=2, node_to=0)
+    link(tree, 2, "io", 1, type=2, node_to=1, weight=20)
+    (gpu,) = discover(host_of(tree)).gpus
+    assert gpu.kfd is not None
+    assert gpu.kfd.nearest_cpu_node == 1
