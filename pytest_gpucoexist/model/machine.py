@@ -71,7 +71,7 @@ class Usable:
     rocm: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Gpu:
     """A display or accelerator function, a partition of one, or a GPU without a PCI function."""
 
@@ -110,6 +110,10 @@ class Gpu:
     visible: bool = True
     granted: bool = True
     facts: Mapping[str, Fact] = field(default_factory=dict, hash=False)
+
+    def __repr__(self) -> str:
+        """Name the device in a line: pytest prints it for every assertion and argument of a test that fails."""
+        return f"<Gpu {' '.join(filter(None, (self.id, self.key, self.name)))}>"
 
     @property
     def key(self) -> str:
@@ -208,7 +212,7 @@ class Mask:
     translated_from: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Machine:
     """Everything known about one machine at one moment.
 
@@ -229,6 +233,11 @@ class Machine:
     pci_functions: int | None = None
     asked: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Name the machine and its GPUs in a line."""
+        simulated = " SIMULATED" if self.simulated else ""
+        return f"<Machine {self.name}{simulated}: {', '.join(gpu.id for gpu in self.gpus) or 'no GPU'}>"
 
     def gpu(self, key_or_id: str) -> Gpu | None:
         """Return the GPU with this key (PCI address, UUID) or id (`nvidia0`)."""

@@ -67,9 +67,9 @@ def unmet_promises(promises: tuple[tuple[str, int], ...], machine: Machine) -> t
         need = Need(requirements=(_promise(name, count),))
         decision = decide(need, machine, stand_ins=True)
         if decision.outcome != "run":
-            unmet.append(f"{name}:{count} is promised; {decision.reason}")
+            unmet.append(f"{name}:{count} is promised: {decision.reason}")
         elif machine.simulated:
-            unmet.append(f"{name}:{count} is promised; {machine.name} is replayed: simulated devices keep no promise")
+            unmet.append(f"{name}:{count} is promised: {machine.name} is replayed: simulated devices keep no promise")
     return tuple(unmet)
 
 

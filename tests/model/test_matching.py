@@ -283,7 +283,7 @@ def test_of_several_things_missing_the_gravest_is_the_outcome() -> None:
 def test_promises() -> None:
     assert unmet_promises((("cuda", 2), ("rocm", 1), ("gpu", 3)), dual()) == ()
     (unmet,) = unmet_promises((("cuda", 3), ("amd", 1)), dual())
-    assert unmet.startswith("cuda:3 is promised; needs 3 NVIDIA GPUs with CUDA; found 0000:41:00.0 (fits)")
+    assert unmet.startswith("cuda:3 is promised: needs 3 NVIDIA GPUs with CUDA; found 0000:41:00.0 (fits)")
     assert len(unmet_promises((("cuda", 2), ("rocm", 1)), dual(simulated=True))) == 2
     assert promised_need((("cuda", 2), ("intel", 1))).describe() == "2 NVIDIA GPUs with CUDA and 1 Intel GPU"
 

@@ -48,7 +48,7 @@ def test_the_plan_runs_nothing(session: Session, pytester: pytest.Pytester, way:
             "  test_pair  *nvidia0 + amd0*",
             "  test_many  *missing*",
             "2 tests would run on a GPU; 1 test would not (1 missing); 1 test needs no GPU",
-            "--gpu-require=cuda:3 would stop this run: cuda:3 is promised; needs 3 NVIDIA GPUs*",
+            "--gpu-require=cuda:3 would stop this run: cuda:3 is promised: needs 3 NVIDIA GPUs*",
         ]
     )
 
