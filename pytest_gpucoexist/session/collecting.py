@@ -23,6 +23,7 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
     gpu_session.needs.refresh()
     needs: dict[Need, None] = {}
     malformed = False
+    last: Need | None = None
     for item in selected:
         try:
             need = gpu_session.needs.of(item)
@@ -36,7 +37,9 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
             continue
         if need is not None:
             gpu_session.selected += 1
-            needs[need] = None
+            if need is not last:  # hashing a need costs more than finding it
+                needs[need] = None
+                last = need
     gpu_session.selected_needs = tuple(needs)
     if is_passive(config) or not (needs or malformed):
         return

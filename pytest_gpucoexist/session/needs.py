@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,7 @@ class Needs:
         self._asks_hook = False
         # By id: hashing a node hashes its id text. The session keeps every collector alive.
         self._parents: dict[int, list[Spelled]] = {}
+        self._last: tuple[tuple[Any, ...], Need | None] = ((), None)
         self.refresh()
 
     def refresh(self) -> None:
@@ -42,6 +44,7 @@ class Needs:
         names = frozenset(MARK_LINES) - foreign | self._mapped.keys()
         self._asks_hook = bool(self._config.hook.pytest_gpucoexist_requirement.get_hookimpls())
         self._parents.clear()
+        self._last = ((), None)
         if names != self._names:
             self._names = names
             self._cache.clear()
@@ -54,6 +57,19 @@ class Needs:
 
     def of(self, item: pytest.Item) -> Need | None:
         """Return what a test needs, or None. Raises RequirementError."""
+        names = getattr(item, "fixturenames", ())
+        # The runs of a parametrized test share these objects; comparing them costs a fifth of reading their marks.
+        shared = (item.parent, names, *item.own_markers)
+        before, need = self._last
+        if len(before) == len(shared) and all(map(is_, before, shared)):
+            return need
+        plain = not self._asks_hook and not self._doctests and FIXTURE_NEEDS.keys().isdisjoint(names)
+        need = self._of(item, names)
+        if plain:
+            self._last = (shared, need)
+        return need
+
+    def _of(self, item: pytest.Item, names: Iterable[str]) -> Need | None:
         spelled = self._own(item.own_markers) + self._inherited(item.parent)
         if self._asks_hook:
             said = item.ihook.pytest_gpucoexist_requirement(item=item)
@@ -62,7 +78,7 @@ class Needs:
             spelled += _plain(self._doctest(item))
         narrowed: Mapping[str, Any] = {}
         closest = False
-        if not FIXTURE_NEEDS.keys().isdisjoint(getattr(item, "fixturenames", ())):
+        if not FIXTURE_NEEDS.keys().isdisjoint(names):
             spelled += _plain(implied_marks(item))
             narrowed = restriction(item)
             closest = "gpu_pair" in our_fixtures(item)
