@@ -122,7 +122,7 @@ def test_observation_that_cannot_be_merged_costs_only_what_plugins_tell(
 
 def test_threads_that_ask_at_once_start_one_discovery(pytester: pytest.Pytester) -> None:
     """As in a controller of xdist: a thread serves the workers while the main thread writes a summary."""
-    gpu_session = pytester.parseconfigure("--gpu-machine=demo").stash[GPU_SESSION]
+    gpu_session = pytester.parseconfigure("-p", "gpucoexist", "--gpu-machine=demo").stash[GPU_SESSION]
     look, counted, entered, go = gpu_session._look, [], threading.Event(), threading.Event()
 
     def slow(ask: tuple[str, ...]) -> object:
