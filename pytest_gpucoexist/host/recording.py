@@ -134,7 +134,7 @@ class RecordingHost:
         return True
 
     def may_open(self, path: str, *, write: bool) -> None:
-        """Ask, and keep the answer; ENODATA is no answer."""
+        """Ask, and keep the answer, also that nobody knows (ENODATA)."""
         self._touch(path)
         code = 0
         try:
@@ -143,8 +143,7 @@ class RecordingHost:
             code = exc.errno or errno.EIO
             raise
         finally:
-            if code != errno.ENODATA:
-                self._may_open.setdefault(normal_path(path), {})["write" if write else "read"] = code
+            self._may_open.setdefault(normal_path(path), {})["write" if write else "read"] = code
 
     def covers(self, path: str) -> bool:
         """Ask, and keep a yes."""

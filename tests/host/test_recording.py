@@ -15,7 +15,7 @@ import pytest
 from pytest_gpucoexist.errors import RecordingError
 from pytest_gpucoexist.host import local_host, open_recording
 from pytest_gpucoexist.host.anonymise import anonymised
-from pytest_gpucoexist.host.base import Completed, HelperReply, Host, Identity
+from pytest_gpucoexist.host.base import Completed, HelperReply, Host, Identity, Node
 from pytest_gpucoexist.host.caller import people_of, recorded_variables
 from pytest_gpucoexist.host.manifest import Manifest, ProgramRun
 from pytest_gpucoexist.host.personal import People
@@ -519,3 +519,14 @@ class TestWriting:
         for name in ("a.tar", "b.tar"):
             demo_machine().write_archive(str(tmp_path / name))
         assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
+
+
+def test_what_nobody_knows_about_a_node_stays_unknown(tmp_path: Path) -> None:
+    tree = MemoryTree()
+    tree.add_node("/dev/dri/renderD128", Node(kind="chardev", mode=0o660, gid=105))
+    host = RecordingHost(ReplayHost(tree, name="m"))  # no identity: the mode does not decide
+    with pytest.raises(OSError, match="No data available"):
+        host.may_open("/dev/dri/renderD128", write=True)
+    write_recording(host, str(tmp_path / "r.tar"))
+    with pytest.raises(OSError, match="No data available"):
+        open_recording(str(tmp_path / "r.tar")).may_open("/dev/dri/renderD128", write=True)
