@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pytest_gpucoexist.host import open_recording
+from pytest_gpucoexist.host.anonymise import anonymised
+from pytest_gpucoexist.host.caller import people_of
+from pytest_gpucoexist.host.recording import RecordingHost
+from pytest_gpucoexist.host.replay import ReplayHost
 from pytest_gpucoexist.model.machine import Machine
 from pytest_gpucoexist.probes import discover
 from tests.conftest import ROOT
@@ -102,6 +106,22 @@ def test_every_tree_replays_and_survives_its_own_json(tree: tuple[Host, Machine]
                 assert gpu.facts[field].detail, (gpu.key, field)
         for field, fact in gpu.facts.items():
             assert fact.source or fact.status == "absent", (gpu.key, field)
+
+
+def test_a_record_of_a_tree_is_the_same_machine(tree: tuple[Host, Machine]) -> None:
+    host, machine = tree
+    recording = RecordingHost(host)
+    discover(recording)
+    clean, manifest = anonymised(*recording.recorded(), people_of(recording))
+    replayed = discover(ReplayHost(clean, manifest, name=machine.name))
+    assert without_ids(replayed.to_json()) == without_ids(machine.to_json())
+
+
+def without_ids(data: Any) -> Any:
+    """Leave out what a record replaces: UUIDs, AMD's unique ids."""
+    if isinstance(data, dict):
+        return {name: without_ids(value) for name, value in data.items() if name not in {"uuid", "unique_id"}}
+    return [without_ids(each) for each in data] if isinstance(data, list) else data
 
 
 def test_the_order_of_listings_does_not_matter(tree: tuple[Host, Machine]) -> None:
