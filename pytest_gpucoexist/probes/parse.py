@@ -68,9 +68,10 @@ def runtime_status(text: str) -> str | Bad:
 
 def number(text: str, *, low: int = 0, high: int = (1 << 64) - 1) -> int | Bad:
     """Read a decimal number between two bounds."""
-    if _DECIMAL.fullmatch(text.strip()) is None:
+    digits = text.strip()
+    if _DECIMAL.fullmatch(digits) is None:
         return Bad(f"not a number: {excerpt(text)}")
-    value = int(text)
+    value = int(digits)
     if not low <= value <= high:
         return Bad(f"out of range: {excerpt(text)}")
     return value

@@ -163,3 +163,8 @@ def test_first_ok_prefers_a_value_and_else_the_first() -> None:
     assert first_ok([denied, absent]) is denied
     with pytest.raises(ValueError, match="no readings"):
         first_ok([])
+
+
+def test_control_characters_beside_a_number_do_not_raise() -> None:
+    # `str.strip` takes the unit separator for white space, `int` does not (found by hypothesis).
+    assert parse.number("0\x1f") == 0
