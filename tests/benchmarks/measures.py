@@ -99,7 +99,7 @@ def collection(*, quick: bool) -> list[Row]:
     A quick run has too few tests for the share of the whole session to say anything: it judges what each further test
     costs, beyond the first hundred.
     """
-    files, per = (4, 500) if quick else (40, 500)
+    files, per = (2, 500) if quick else (40, 500)
     options = ("--collect-only", "-qq", "-W", "ignore")
     rows = []
     for name, text, target in (("unmarked", UNMARKED, 1.5), ("marked cuda", MARKED, 5.0)):

@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,11 +123,11 @@ class Sessions:
         return int(found[1].replace(",", ""))
 
     def pair(self, folder: Path, *arguments: str) -> tuple[int, int]:
-        """Count a session without the plugin and with it."""
-        return (
-            self.instructions(folder, *arguments, loaded=False),
-            self.instructions(folder, *arguments, loaded=True),
-        )
+        """Count a session without the plugin and with it, both at once: a count does not depend on the load."""
+        with ThreadPoolExecutor(2) as pool:
+            without = pool.submit(self.instructions, folder, *arguments, loaded=False)
+            loaded = pool.submit(self.instructions, folder, *arguments, loaded=True)
+            return without.result(), loaded.result()
 
     def accounted(self, folder: Path, runs: int) -> tuple[Times, dict[str, float]]:
         """Return the plugin's own time in each of `runs` sessions, and the CPU time of each part in the median one."""

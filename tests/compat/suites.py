@@ -29,13 +29,15 @@ class Suite:
     unsteady: Mapping[str, str] = field(default_factory=dict)
 
 
+_ZARR = ("tests/test_buffer.py", "tests/test_config.py", "tests/test_api.py", "tests/test_store/test_memory.py")
+
 SUITES = (
     # What loads, orders and calls every plugin.
     Suite(name="pluggy", folder="pluggy", serial=("testing",), parallel=("testing",)),
     # Sessions with workers, crashes, restarts, interrupts, every way to distribute. `acceptance_test.py` starts some
-    # 150 sessions, which takes minutes: whole with two workers, serially only what the plugin's link takes part in
-    # (each worker gets a channel): distribution, failing nodes. `test_looponfail.py` starts pytest again for every
-    # changed file with no worker and no distribution of ours in it.
+    # 150 sessions, which takes minutes: whole with two workers, serially only where every node runs every test and
+    # where nodes fail. `test_looponfail.py` is left out: it watches files and starts pytest again for each that
+    # changed, without workers.
     Suite(
         name="pytest-xdist",
         folder="pytest_xdist",
@@ -43,7 +45,7 @@ SUITES = (
             "testing",
             "--ignore=testing/test_looponfail.py",
             "-k",
-            "not acceptance_test or TestDistribution or TestDistEach or TestNodeFailure",
+            "not acceptance_test or TestDistEach or TestNodeFailure",
         ),
         parallel=("testing", "--ignore=testing/test_looponfail.py"),
     ),
@@ -52,13 +54,8 @@ SUITES = (
     Suite(
         name="zarr",
         folder="zarr",
-        serial=("tests/test_buffer.py", "tests/test_config.py", "tests/test_api.py", "tests/test_store/test_memory.py"),
-        parallel=(
-            "tests/test_buffer.py",
-            "tests/test_config.py",
-            "tests/test_api.py",
-            "tests/test_store/test_memory.py",
-        ),
+        serial=_ZARR,
+        parallel=_ZARR,
     ),
     # Fifteen marks, some 5,000 parametrised tests, every warning an error. `test_tzpath_data.py` compares all files of
     # the time zone database, a minute of loops in eight tests.
