@@ -37,7 +37,7 @@ __all__ = ["machine_text", "machine_title", "reasons_below"]
 SIMULATED = "SIMULATED: this is a replayed machine, nothing here was read from this one."
 
 VENDOR_STYLES = {"nvidia": "green", "amd": "red", "intel": "blue", "other": "dim"}
-_USE_STYLES = {"CUDA": "bold green", "ROCm": "bold green", "no": "yellow", "masked": "yellow", "not granted": "yellow"}
+_USE_STYLES = {"no": "yellow", "masked": "yellow", "not granted": "yellow", UNKNOWN: ""}
 
 
 def machine_text(machine: Machine, screen: Screen = PLAIN) -> str:
@@ -110,7 +110,7 @@ def _cells(gpu: Gpu, screen: Screen) -> list[Any]:
         cell(gpu.arch or UNKNOWN),
         cell(UNKNOWN if gpu.numa_node is None else gpu.numa_node),
         cell(describe_link(gpu.link), "yellow" if degraded else ""),
-        cell(use, _USE_STYLES.get(use, "")),
+        cell(use, _USE_STYLES.get(use, "bold green")),
     ]
 
 

@@ -178,13 +178,21 @@ def describe_arch(gpu: Gpu) -> str:
     return f"cc {gpu.arch}" if gpu.arch[:1].isdigit() else gpu.arch
 
 
+_INTEL_DRIVERS = ("i915", "xe")
+
+
 def describe_use(gpu: Gpu) -> str:
-    """Say in a word or two what the GPU is good for here: `CUDA`, `ROCm`, `no`, `masked`, `not granted`."""
+    """Say in a word or two what the GPU is good for here: `CUDA`, `ROCm`, `xe`, `no`, `masked`, `not granted`.
+
+    Of an Intel GPU only its driver is known: no library of Intel's is asked.
+    """
     if not gpu.is_compute:
         return UNKNOWN
     if not gpu.granted:
         return "not granted"
     runtimes = [name for name, usable in (("CUDA", gpu.usable.cuda), ("ROCm", gpu.usable.rocm)) if usable]
+    if gpu.vendor == "intel" and gpu.driver in _INTEL_DRIVERS:
+        runtimes.append(gpu.driver)
     if not runtimes:
         return "no"
     return " ".join(runtimes) if gpu.visible else "masked"
@@ -202,6 +210,8 @@ def why_not(gpu: Gpu, machine: Machine) -> str | None:
         return f"hidden by {joined(hiding)}" if hiding else "hidden by a visibility variable of the caller"
     if use not in {"no", "not granted"}:
         return None
+    if gpu.vendor == "intel" and use == "no":
+        return f"bound to {gpu.driver}" if gpu.driver else "no driver bound"
     fields = {"nvidia": ("usable.cuda", "granted"), "amd": ("usable.rocm", "granted")}.get(gpu.vendor, ("granted",))
     for name in fields if use == "no" else reversed(fields):
         fact = gpu.facts.get(name)
@@ -209,8 +219,6 @@ def why_not(gpu: Gpu, machine: Machine) -> str | None:
             return fact.detail
     if use == "not granted":
         return "its device nodes are not here: not granted to this container"
-    if gpu.vendor == "intel":
-        return "neither CUDA nor ROCm serves Intel GPUs"
     return "not known"
 
 

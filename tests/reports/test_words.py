@@ -161,5 +161,12 @@ def test_the_reason_is_the_fact_of_the_vendors_runtime() -> None:
 def test_where_nobody_says_why() -> None:
     gpu = machines.nvidia(0, "0000:01:00.0", usable=Usable(), facts={})
     assert reason(gpu) == ("no", "not known")
-    assert reason(replace(gpu, vendor="intel")) == ("no", "neither CUDA nor ROCm serves Intel GPUs")
+
+
+def test_of_an_intel_gpu_its_driver_is_what_is_known() -> None:
+    gpu = replace(machines.nvidia(0, "0000:01:00.0", usable=Usable(), facts={}), vendor="intel")
+    assert reason(replace(gpu, driver="xe")) == ("xe", None)
+    assert reason(replace(gpu, driver="vfio-pci")) == ("no", "bound to vfio-pci")
+    assert reason(replace(gpu, driver=None)) == ("no", "no driver bound")
+    assert reason(replace(gpu, driver="i915", visible=False))[0] == "masked"
     assert "not granted to this container" in (reason(replace(gpu, granted=False))[1] or "")
