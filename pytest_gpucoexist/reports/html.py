@@ -19,7 +19,7 @@ from pytest_gpucoexist.reports.words import (
     UNKNOWN,
     describe_arch,
     describe_driver,
-    describe_link,
+    describe_gpu_link,
     describe_name,
     describe_size,
     describe_time,
@@ -118,7 +118,7 @@ def _device(gpu: Gpu, machine: Machine, tests: int) -> list[str]:
         f'<span class="keep">{text(describe_driver(gpu))}</span>',
         text(describe_size(gpu.memory_total_bytes)),
         f'<span class="keep">{text(describe_arch(gpu))}</span>',
-        f'<span class="keep">{text(describe_link(gpu.link))}</span>{node}',
+        f'<span class="keep">{text(describe_gpu_link(gpu))}</span>{node}',
         (UNKNOWN if use == UNKNOWN else badge(use, "warn" if why else tone))
         + (f'<span class="sub">{text(why)}</span>' if why else ""),
         f"{tests:,}" if tests else UNKNOWN,

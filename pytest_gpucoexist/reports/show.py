@@ -16,7 +16,7 @@ from pytest_gpucoexist.reports.words import (
     VENDOR_NAMES,
     counted,
     describe_driver,
-    describe_link,
+    describe_gpu_link,
     describe_name,
     describe_node,
     describe_size,
@@ -99,7 +99,8 @@ def _cells(gpu: Gpu, screen: Screen) -> list[Any]:
         return Text(screen.say(text), style=style if gpu.is_compute else "dim")
 
     use = describe_use(gpu)
-    degraded = " of x" in describe_link(gpu.link) or describe_link(gpu.link) == "down"
+    link = describe_gpu_link(gpu)
+    degraded = " of x" in link or link == "down"
     return [
         cell(gpu.id, f"bold {VENDOR_STYLES[gpu.vendor]}"),
         cell(gpu.key),
@@ -109,7 +110,7 @@ def _cells(gpu: Gpu, screen: Screen) -> list[Any]:
         cell(describe_size(gpu.memory_total_bytes)),
         cell(gpu.arch or UNKNOWN),
         cell(UNKNOWN if gpu.numa_node is None else gpu.numa_node),
-        cell(describe_link(gpu.link), "yellow" if degraded else ""),
+        cell(link, "yellow" if degraded else ""),
         cell(use, _USE_STYLES.get(use, "bold green")),
     ]
 

@@ -19,6 +19,7 @@ from pytest_gpucoexist.reports.words import (
     UNKNOWN,
     describe_arch,
     describe_driver,
+    describe_gpu_link,
     describe_link,
     describe_name,
     describe_node,
@@ -148,7 +149,7 @@ def _device_item(device: list[Gpu], where: str) -> Item:
         item = _gpu_item(whole, where)
     else:
         gpu = parts[0]
-        details = [where, _link(gpu), _driver(gpu), f"{len(parts)} partitions"]
+        details = [where, describe_gpu_link(gpu, now=True), _driver(gpu), f"{len(parts)} partitions"]
         item = Item(head=gpu.pci_address or "", label=describe_name(gpu), tail=_list(details))
     if len(parts) >= ALIKE and len({(describe_name(gpu), _traits(gpu)) for gpu in parts}) == 1:
         span = f"partitions {parts[0].partition} … {parts[-1].partition}"
@@ -165,7 +166,7 @@ def _device_item(device: list[Gpu], where: str) -> Item:
 def _gpu_item(gpu: Gpu, where: str) -> Item:
     label = [gpu.key if gpu.key != "?" else "", describe_name(gpu)]
     kind = "" if gpu.kind in {"discrete", "unknown"} else KIND_NAMES.get(gpu.kind, gpu.kind)
-    details = [where, kind, _link(gpu), _driver(gpu), _traits(gpu)]
+    details = [where, kind, describe_gpu_link(gpu, now=True), _driver(gpu), _traits(gpu)]
     return Item(
         head=gpu.id,
         head_style=_style(gpu),
@@ -173,10 +174,6 @@ def _gpu_item(gpu: Gpu, where: str) -> Item:
         tail=_list(details),
         tail_style="yellow" if describe_use(gpu) in {"no", "masked", "not granted"} else "dim",
     )
-
-
-def _link(gpu: Gpu) -> str:
-    return describe_link(gpu.link, now=True)
 
 
 def _driver(gpu: Gpu) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "counted",
     "describe_arch",
     "describe_driver",
+    "describe_gpu_link",
     "describe_link",
     "describe_name",
     "describe_node",
@@ -133,6 +134,12 @@ def describe_link(link: Link, *, now: bool = False) -> str:
     if now and current is not None and current != speed:
         text += f" (now {current})"
     return text
+
+
+def describe_gpu_link(gpu: Gpu, *, now: bool = False) -> str:
+    """Write the link of a GPU; `asleep` where it was left alone because reading it would wake the GPU."""
+    text = describe_link(gpu.link, now=now)
+    return "asleep" if text == UNKNOWN and gpu.runtime_status == "suspended" else text
 
 
 def _generation(speed_gtps: float | None) -> str | None:

@@ -170,3 +170,10 @@ def test_of_an_intel_gpu_its_driver_is_what_is_known() -> None:
     assert reason(replace(gpu, driver=None)) == ("no", "no driver bound")
     assert reason(replace(gpu, driver="i915", visible=False))[0] == "masked"
     assert "not granted to this container" in (reason(replace(gpu, granted=False))[1] or "")
+
+
+def test_a_sleeping_gpu_says_so_where_its_link_was_left_alone() -> None:
+    gpu = replace(machines.nvidia(0, "0000:01:00.0"), link=Link(), runtime_status="suspended")
+    assert words.describe_gpu_link(gpu) == "asleep"
+    assert words.describe_gpu_link(replace(gpu, runtime_status="active")) == words.UNKNOWN
+    assert words.describe_gpu_link(replace(gpu, link=Link(max_speed_gtps=16.0, max_width=16))) == "Gen4 x16"
