@@ -83,7 +83,10 @@ def imports(*, quick: bool) -> list[Row]:
         found = sessions.imports(tests)
     foreign = [name for name in found if name.split(".")[0] != "pytest_gpucoexist"]
     return [
-        *(Row(measure=f"import {name}", median=f"{milliseconds:.2f} ms") for name, milliseconds in found.items()),
+        *(
+            Row(measure=f"import {name}", median="by importlib" if own is None else f"{own:.2f} ms")
+            for name, own in found.items()
+        ),
         Row(
             measure="modules of others that an empty session loads",
             median=", ".join(foreign) or "none",

@@ -144,8 +144,11 @@ class Sessions:
         wall, cpu, _ = zip(*accounts, strict=True)
         return Times(wall=wall, cpu=cpu), parts
 
-    def imports(self, folder: Path) -> dict[str, float]:
-        """Return the modules that a session loads only because of the plugin, with their own time in milliseconds."""
+    def imports(self, folder: Path) -> dict[str, float | None]:
+        """Return the modules that a session loads only because of the plugin, with their own time in milliseconds.
+
+        None for those that importlib was asked for: `-X importtime` counts import statements alone.
+        """
         found = []
         for loaded in (False, True):
             for _ in range(2):  # the first compiles
@@ -164,4 +167,4 @@ class Sessions:
                 match = re.match(r"import time:\s*(\d+) \|\s*\d+ \|\s*(\S+)$", line)
                 if match is not None and match[2] in extra:
                     runs.setdefault(match[2], []).append(int(match[1]) / 1000)
-        return {name: statistics.median(runs[name]) if name in runs else 0.0 for name in sorted(extra)}
+        return {name: statistics.median(runs[name]) if name in runs else None for name in sorted(extra)}
