@@ -173,8 +173,8 @@ def hanging(*, quick: bool) -> list[Row]:
     from tests.fakes.machine import FakeMachine
     from tests.vendor.hosts import asking_here
 
-    del quick
-    deadline_s, allowed_s = 2.0, 0.2
+    # A quick run shares its machine with whatever else CI does: it only tells a deadline kept from one that was not.
+    deadline_s, allowed_s = 2.0, 3.0 if quick else 0.2
     files = a_machine().with_gpu("rtx4090").host()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
