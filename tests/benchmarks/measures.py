@@ -43,7 +43,9 @@ def startup(*, quick: bool) -> list[Row]:
     rows = []
     with _sessions() as (sessions, tests):
         times, parts = sessions.accounted(tests, runs)
-        rows.append(times.row(f"start-up, own time in process, {runs} starts", 10, quick=quick))
+        # The target is for a quiet machine; a quick run gives a busy or slower one twice that, and counts instructions.
+        allowed_ms = 20 if quick else 10
+        rows.append(times.row(f"start-up, own time in process, {runs} starts", allowed_ms, quick=quick))
         for name, milliseconds in sorted(parts.items(), key=lambda part: -part[1]):
             rows.append(Row(measure=f"  of it {name}", median=f"CPU {milliseconds:.2f} ms"))
         without, loaded = sessions.pair(tests)
