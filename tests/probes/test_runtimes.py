@@ -197,12 +197,12 @@ class TestRocm:
             files={
                 "/opt/rocm-6.2.0/.info/version": "6.2.0-66\n",
                 "/opt/rocm-6.2.0/lib/libamdhip64.so.6.2.60200": b"",
-                "/work/rocm/.info/version": "7.0.1\n",
+                "/srv/rocm/.info/version": "7.0.1\n",
             },
             links={"/opt/rocm": "rocm-6.2.0", "/opt/rocm-6.2.0/lib/libamdhip64.so.6": "libamdhip64.so.6.2.60200"},
-            environ={"ROCM_PATH": "/work/rocm"},
+            environ={"ROCM_PATH": "/srv/rocm"},
         )
-        assert found(host, "rocm") == [("7.0.1", "/work/rocm"), ("6.2.0", "/opt/rocm-6.2.0")]
+        assert found(host, "rocm") == [("7.0.1", "/srv/rocm"), ("6.2.0", "/opt/rocm-6.2.0")]
         assert found(host, "hip") == [("6.2.60200", "/opt/rocm-6.2.0/lib/libamdhip64.so.6.2.60200")]
 
     def test_a_wheel_brings_its_own(self) -> None:
