@@ -1,4 +1,4 @@
-"""Imports point one way: pytest glue → {reports, leases, testing} → probes → host → model."""
+"""Imports point one way: pytest glue → {reports, gates, leases, testing} → {probes, kernellog} → host → model."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ ALLOWED: dict[str, set[str]] = {
     "helpers": {"helpers"},
     "host": {"host", "model", "helpers"},
     "probes": {"probes", "host", "model"},
+    "kernellog": {"kernellog", "model"},
+    "gates": {"gates", "kernellog", "probes", "host", "model"},
     "leases": {"leases", "model"},
     "reports": {"reports", "model"},
     "testing": {"testing", "probes", "host", "model"},
-    "session": {"session", "reports", "leases", "testing", "probes", "host", "model", "hookspecs", "plugin"},
-    "hookspecs": {"reports", "host", "model"},
+    "session": {"session", "reports", "gates", "leases", "testing", "probes", "host", "model", "hookspecs", "plugin"},
+    "hookspecs": {"gates", "reports", "host", "model"},
     "plugin": {"session", "hookspecs"},
-    "cli": {"reports", "testing", "probes", "host", "model"},
+    "cli": {"reports", "gates", "kernellog", "testing", "probes", "host", "model"},
     "__main__": {"cli"},
     "__init__": {"session"},
 }

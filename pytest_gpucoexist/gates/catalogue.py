@@ -1,0 +1,41 @@
+"""All gates of this package, by the module that has them. A module is imported when its level is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.gates.registry import GROUPS, Gate
+from pytest_gpucoexist.model.verdicts import LEVELS, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["MODULES", "all_gates", "gates_of_level"]
+
+MODULES: dict[Level, tuple[str, ...]] = {
+    "quick": (),
+    "standard": (),
+    "transfer": (),
+    "full": (),
+}
+"""Modules under `pytest_gpucoexist.gates`, by the lowest level of the gates in them."""
+
+
+def gates_of_level(level: Level) -> list[Gate]:
+    """Return the gates that a level asks: its own and those of the levels before it, by group and id."""
+    wanted = LEVELS[: LEVELS.index(level) + 1]
+    found = [gate for each in wanted for name in MODULES[each] for gate in _gates_in(name) if gate.level in wanted]
+    return sorted(found, key=lambda gate: (GROUPS.index(gate.group), gate.id))
+
+
+def all_gates() -> list[Gate]:
+    """Return every gate, those of later levels too."""
+    return gates_of_level("full")
+
+
+def _gates_in(name: str) -> Iterator[Gate]:
+    module = importlib.import_module(f"pytest_gpucoexist.gates.{name}")
+    for value in vars(module).values():
+        if isinstance(value, Gate):
+            yield value
