@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.readings import Status
     from pytest_gpucoexist.probes.cells import Answer
 
-__all__ = ["HELPERS", "vendor_observations"]
+__all__ = ["HELPERS", "vendor_observations", "why_not_called"]
 
 HELPERS = {"nvidia": "nvml", "amd": "amdsmi"}
 """The helper that asks a vendor's library; it is also the `source` of the library's facts."""
@@ -37,13 +37,26 @@ _DRIVERS = {"nvidia": "nvidia", "amd": "amdgpu"}
 _SIGNS = {
     "nvidia": ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/sys/module/nvgpu"),
     "amd": ("/sys/module/amdgpu", "/sys/class/kfd", "/dev/kfd"),
+    "intel": ("/sys/module/i915", "/sys/module/xe"),
 }
 """What a loaded driver shows: its module, its nodes (a sandbox may hide `/sys`), the devices of WSL2 and Jetson."""
 
 _NOT_CALLED = {
     "nvidia": "the nvidia driver is not loaded; NVML was not called, since as root it would make nodes in /dev",
     "amd": "the amdgpu driver is not loaded; amdsmi was not called",
+    "intel": "neither i915 nor xe is loaded; Level Zero was not called",
 }
+
+
+def why_not_called(host: Host, vendor: str) -> str | None:
+    """Say why a vendor's libraries must not be called here: its driver is not loaded. None when they may be.
+
+    Looking must not change the machine: libnvidia-ml makes /dev/nvidiactl and may load the module (run here). A
+    recording has its replies, or none; asking it changes nothing, and it need not hold these paths.
+    """
+    if host.simulated or any(host.exists(sign) for sign in _SIGNS[vendor]):
+        return None
+    return _NOT_CALLED[vendor]
 
 
 def vendor_observations(
@@ -61,12 +74,11 @@ def vendor_observations(
     runtimes: list[Runtime] = []
     vendors = []
     for vendor in (vendor for vendor in HELPERS if vendor in ask):
-        # A recording has its replies, or none; asking it changes nothing, and it need not hold these paths.
-        if host.simulated or any(host.exists(sign) for sign in _SIGNS[vendor]):
+        why = why_not_called(host, vendor)
+        if why is None:
             vendors.append(vendor)
         else:
-            # Looking must not change the machine: libnvidia-ml makes /dev/nvidiactl and may load the module (run here).
-            observations += _without_library(vendor, _functions(host, vendor), "unsupported", _NOT_CALLED[vendor])
+            observations += _without_library(vendor, _functions(host, vendor), "unsupported", why)
     if not vendors:
         return observations, conflicts, runtimes
     replies = host.ask_all([HELPERS[vendor] for vendor in vendors], deadline_s=deadline_s)

@@ -1,0 +1,118 @@
+"""What the vendors' libraries say about health: asked once for all gates, all at the same time.
+
+A library is called only where its driver is loaded, and never again after it hung or crashed: a driver that blocks in
+the kernel costs its deadline once in a session. The replies' shapes are those of `helpers/`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpucoexist.host.base import HelperReply
+from pytest_gpucoexist.model.identity import normal_pci_address
+from pytest_gpucoexist.probes.cells import devices_of, fault_of, value_of
+from pytest_gpucoexist.probes.vendor import HELPERS, why_not_called
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_gpucoexist.gates.subject import Subject
+    from pytest_gpucoexist.model.machine import Gpu, Machine
+    from pytest_gpucoexist.model.readings import Status
+
+__all__ = ["LIBRARIES", "address_of", "device_cells", "devices", "faults", "library_reply", "vendor_reply"]
+
+LIBRARIES = {"nvml": "nvidia", "cuda": "nvidia", "amdsmi": "amd", "hip": "amd", "levelzero": "intel"}
+"""The helpers that gates ask, and whose driver each of them talks to."""
+
+_GONE = re.compile(r"no answer within|cannot be killed|was killed by|without an answer")
+
+
+def vendor_reply(subject: Subject, vendor: str) -> HelperReply:
+    """Return what the vendor's management library says, health included: NVML, AMD SMI, or Level Zero for Intel.
+
+    Never raises. The first gate that asks waits for all libraries; the others get what it got.
+    """
+    return library_reply(subject, HELPERS.get(vendor, "levelzero"))
+
+
+def library_reply(subject: Subject, helper: str) -> HelperReply:
+    """Return what one helper of `LIBRARIES` says. Its status is `unsupported` where its driver is not loaded."""
+    replies = subject.shared(("vendors", "replies"), lambda: _ask(subject))
+    return replies.get(helper) or HelperReply(status="broken", detail="the helper gave no reply")
+
+
+def devices(reply: HelperReply) -> list[Mapping[str, Any]]:
+    """Return the devices that a reply counts, those that could not be asked too; none when it is no reply."""
+    try:
+        return devices_of(reply.data) if reply.status == "ok" else []
+    except ValueError:
+        return []
+
+
+def device_cells(reply: HelperReply, gpu: Gpu) -> Mapping[str, Any] | None:
+    """Return a GPU's cells by its PCI address, else its UUID; for a MIG instance or a partition, those of its GPU.
+
+    None: the library does not list it, or lists it and could not ask it (`faults`).
+    """
+    found = devices(reply)
+    if gpu.pci_address is not None:
+        names = {gpu.pci_address}
+        if gpu.partition is not None and gpu.partition.isdigit():
+            # AMD SMI numbers the partitions of a GPU as functions: 0000:05:00.3 is partition 3 of 0000:05:00.0.
+            own = f"{gpu.pci_address[:-1]}{gpu.partition}"
+            names = {own} if any(address_of(device) == own for device in found) else names
+        return next((device for device in found if address_of(device) in names), None)
+    for device in found:
+        instances = value_of(device, "mig_devices")
+        parts = instances if isinstance(instances, list) else []
+        if gpu.uuid is not None and gpu.uuid in {value_of(each, "uuid") for each in (device, *parts)}:
+            return device
+    return None
+
+
+def address_of(device: Mapping[str, Any]) -> str | None:
+    """Return a device's PCI address as sysfs writes it; None for one that could not be asked."""
+    pci = value_of(device, "pci")
+    text = pci.get("address") if isinstance(pci, dict) else value_of(device, "bdf")
+    return normal_pci_address(text) if isinstance(text, str) else None
+
+
+def faults(reply: HelperReply) -> list[tuple[Status, str]]:
+    """Return why devices that the library counts could not be asked."""
+    return [fault for device in devices(reply) if (fault := fault_of(device)) is not None]
+
+
+def _ask(subject: Subject) -> dict[str, HelperReply]:
+    replies: dict[str, HelperReply] = {}
+    for helper, vendor in LIBRARIES.items():
+        why = why_not_called(subject.host, vendor)
+        if why is not None:
+            replies[helper] = HelperReply(status="unsupported", detail=why)
+            continue
+        gone = _already_gone(subject.machine, vendor)
+        if gone is not None:
+            replies[helper] = gone
+    wanted = [helper for helper in LIBRARIES if helper not in replies]
+    if wanted:
+        replies |= subject.host.ask_all(wanted, {"health": True}, deadline_s=subject.deadline_s)
+    return replies
+
+
+def _already_gone(machine: Machine, vendor: str) -> HelperReply | None:
+    """Return what came of asking the vendor's library at discovery, when that was no answer at all.
+
+    Its other libraries would wait for the same driver, so they are not asked either.
+    """
+    helper = HELPERS.get(vendor)
+    if helper is None or vendor not in machine.asked:
+        return None
+    facts = [fact for gpu in machine.gpus for fact in gpu.facts.values() if fact.source == helper]
+    if any(fact.status == "ok" for fact in facts):
+        return None
+    for fact in facts:
+        if fact.status == "broken" and fact.detail and _GONE.search(fact.detail):
+            detail = f"{helper} was asked when the machine was discovered: {fact.detail}"
+            return HelperReply(status="broken", detail=detail)
+    return None
