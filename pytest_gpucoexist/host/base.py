@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 
-__all__ = ["Completed", "HelperReply", "Host", "Identity", "Node"]
+from pytest_gpucoexist.model.readings import Status
+
+__all__ = ["Completed", "HelperReply", "Host", "Identity", "KernelLog", "Node"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,25 @@ class HelperReply:
     duration_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLog:
+    """What the kernel has logged since this boot, as text in the format of its `source`.
+
+    `complete` is False when the beginning of the boot is not in it, None when nobody can tell. `lost` counts records
+    that were overwritten while they were being read. `read_at_s` is the clock of the records (seconds that this boot
+    has been awake) when they were read. Where there is no text, `status` and `detail` say why.
+    """
+
+    status: Status
+    text: str = ""
+    source: str = ""
+    detail: str | None = None
+    complete: bool | None = None
+    first_sequence: int | None = None
+    lost: int = 0
+    read_at_s: float | None = None
+
+
 @runtime_checkable
 class Host(Protocol):
     """One machine as seen by one process: this one (`LocalHost`) or a recorded one (`ReplayHost`)."""
@@ -98,6 +119,13 @@ class Host(Protocol):
 
     def read_bytes(self, path: str, limit: int = 65536) -> bytes:
         """Read at most `limit` bytes. Raises OSError."""
+        ...
+
+    def open_file(self, path: str) -> BinaryIO:
+        """Open a regular file for reading at any place, for files too large to read whole; the caller closes it.
+
+        Raises OSError: EINVAL for anything but a regular file, ENODATA where a recording knows it and did not keep it.
+        """
         ...
 
     def read_text(self, path: str, limit: int = 65536) -> str:
@@ -147,6 +175,13 @@ class Host(Protocol):
         self, helpers: Sequence[str], request: Mapping[str, Any] | None = None, *, deadline_s: float = 5.0
     ) -> dict[str, HelperReply]:
         """Like `ask`, for several helpers at the same time: it takes as long as the slowest."""
+        ...
+
+    def kernel_log(self, *, allow_programs: bool = False) -> KernelLog:
+        """Return the kernel's log of this boot, or why it cannot be read. Never raises.
+
+        `allow_programs`: where `/dev/kmsg` cannot be read, journalctl may be run.
+        """
         ...
 
     def time(self) -> float:

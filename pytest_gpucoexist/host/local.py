@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import stat
 import sys
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ParamSpec, TypeVar
 
-from pytest_gpucoexist.host.base import Completed, HelperReply, Identity, Node
+from pytest_gpucoexist.host.base import Completed, HelperReply, Identity, KernelLog, Node
 from pytest_gpucoexist.host.common import as_text, os_error
 from pytest_gpucoexist.host.guarded import GuardedReader
 from pytest_gpucoexist.host.tree import node_of_stat
@@ -122,6 +123,15 @@ class LocalHost:
         finally:
             os.close(handle)
 
+    @_translated
+    def open_file(self, path: str) -> BinaryIO:
+        """Open a regular file for reading. Raises OSError (EINVAL for others)."""
+        self._only_linux(path)
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise os_error(errno.EINVAL, path)  # before open(): to open a device node can wake a GPU
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        return os.fdopen(handle, "rb")
+
     def read_text(self, path: str, limit: int = 65536) -> str:
         """Read as text, without padding. Raises OSError."""
         return as_text(self.read_bytes(path, limit))
@@ -192,6 +202,14 @@ class LocalHost:
         return ask_helpers(
             helpers, request or {}, environ=self._environ, python_path=self._python_path, deadline_s=deadline_s
         )
+
+    def kernel_log(self, *, allow_programs: bool = False) -> KernelLog:
+        """Read `/dev/kmsg`, else (where programs are allowed) ask journalctl. Never raises."""
+        if not self._linux:
+            return KernelLog(status="absent", detail=f"no kernel log of Linux on {sys.platform}")
+        from pytest_gpucoexist.host.kernel_log import local_kernel_log
+
+        return local_kernel_log(self, allow_programs=allow_programs)
 
     def time(self) -> float:
         """Seconds since the epoch."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pytest_gpucoexist.errors import DataError, RecordingError
-from pytest_gpucoexist.host.base import HelperReply, Identity, Node
+from pytest_gpucoexist.host.base import HelperReply, Identity, KernelLog, Node
 from pytest_gpucoexist.model.codec import decode, encode
 
 __all__ = ["MANIFEST_PATH", "MAX_DEPTH", "MAX_PATH_BYTES", "RECORD_VERSION", "Manifest", "ProgramRun", "read_manifest"]
@@ -44,7 +44,8 @@ class Manifest:
     Paths are those of the recorded machine with their folders resolved. `errors` holds the errno of reading or
     listing a path, `may_open` the errno (0: allowed) of opening it for `read` and `write`, `listings` the names in
     folders of which the tree holds only a part, `links` the text of links that the archive had to write differently.
-    `covers` are the areas that were looked at (None: whatever has files).
+    `covers` are the areas that were looked at (None: whatever has files). `kernel_log` is without its text, which is a
+    file of the tree.
     """
 
     record: int = RECORD_VERSION
@@ -63,6 +64,7 @@ class Manifest:
     helpers: Mapping[str, HelperReply] = field(default_factory=dict)
     programs: tuple[ProgramRun, ...] = ()
     covers: tuple[str, ...] | None = None
+    kernel_log: KernelLog | None = None
 
     def to_text(self) -> str:
         """Return the JSON document."""

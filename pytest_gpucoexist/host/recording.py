@@ -13,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import errno
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pytest_gpucoexist._version import __version__
 from pytest_gpucoexist.host.anonymise import anonymised
 from pytest_gpucoexist.host.caller import people_of, recorded_variables
 from pytest_gpucoexist.host.common import as_text
+from pytest_gpucoexist.host.kernel_log import KEPT_LOG
 from pytest_gpucoexist.host.manifest import Manifest, ProgramRun
 from pytest_gpucoexist.host.replay import area_of, normal_path
 from pytest_gpucoexist.host.tree import MemoryTree
@@ -27,7 +28,7 @@ from pytest_gpucoexist.host.writing import write_archive
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_gpucoexist.host.base import Completed, HelperReply, Host, Identity, Node
+    from pytest_gpucoexist.host.base import Completed, HelperReply, Host, Identity, KernelLog, Node
 
 __all__ = ["RecordingHost", "write_recording"]
 
@@ -50,6 +51,7 @@ class RecordingHost:
         self._helpers: dict[str, HelperReply] = {}
         self._programs: dict[tuple[str, ...], ProgramRun] = {}
         self._covers: dict[str, None] = {}
+        self._kernel_log: KernelLog | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +94,14 @@ class RecordingHost:
                 self._contents[real] = data
             self._errors.pop(real, None)
             return data
+
+    def open_file(self, path: str) -> BinaryIO:
+        """Open a file. Only that it is there is kept: a library is too large for a record."""
+        with self._noting(path) as real:
+            opened = self._inner.open_file(path)
+            with contextlib.suppress(OSError):
+                self._nodes.setdefault(real, self._inner.stat(path))
+            return opened
 
     def read_text(self, path: str, limit: int = 65536) -> str:
         """Read as text."""
@@ -181,6 +191,13 @@ class RecordingHost:
         self._helpers.update(replies)
         return replies
 
+    def kernel_log(self, *, allow_programs: bool = False) -> KernelLog:
+        """Read the kernel's log, and keep the one that says more."""
+        log = self._inner.kernel_log(allow_programs=allow_programs)
+        if self._kernel_log is None or len(log.text) >= len(self._kernel_log.text):
+            self._kernel_log = log
+        return log
+
     def recorded(self) -> tuple[MemoryTree, Manifest]:
         """Return what was kept so far, with every personal detail still in it."""
         tree = MemoryTree()
@@ -209,7 +226,10 @@ class RecordingHost:
             helpers=dict(self._helpers),
             programs=tuple(self._programs.values()),
             covers=tuple(self._covers),
+            kernel_log=None if self._kernel_log is None else replace(self._kernel_log, text=""),
         )
+        if self._kernel_log is not None and self._kernel_log.text:
+            tree.add_file(KEPT_LOG, self._kernel_log.text.encode("utf-8", "replace"))
         return tree, manifest
 
     @contextlib.contextmanager

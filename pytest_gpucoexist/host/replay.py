@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pytest_gpucoexist.errors import RecordingError
 from pytest_gpucoexist.host.access import may_open_node
-from pytest_gpucoexist.host.base import Completed, HelperReply, Identity, Node
+from pytest_gpucoexist.host.base import Completed, HelperReply, Identity, KernelLog, Node
 from pytest_gpucoexist.host.common import as_text, os_error
 from pytest_gpucoexist.host.layout import find_mounts, mounted
 from pytest_gpucoexist.host.manifest import MANIFEST_PATH, Manifest, read_manifest
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["ReplayHost", "area_of", "normal_path", "open_recording"]
 
 _MAX_LINKS = 40  # as the kernel's MAXSYMLINKS
+_LOG_BYTES = 2**24
 _SUFFIX = re.compile(r"\.(?:tar(?:\.(?:gz|xz|bz2))?|tgz|txz|tbz2?)$")
+_OPEN_LIMIT_BYTES = 1 << 28
 _NOBODY = Identity(uid=65534, gid=65534, groups=(65534,))
 
 
@@ -100,6 +104,18 @@ class ReplayHost:
         if kind == "file":
             return self._tree.read(real, limit)
         raise os_error(errno.EISDIR if kind == "dir" else errno.ENODATA, path)
+
+    def open_file(self, path: str) -> BinaryIO:
+        """Open a file that the recording has as a whole. Raises OSError; ENODATA where it only knows that it is there.
+
+        `RecordingHost` keeps no file that was opened: libraries are too large for a record.
+        """
+        real = self._readable(path)
+        kind = self._tree.kind(real)
+        if kind == "file":
+            return io.BytesIO(self._tree.read(real, _OPEN_LIMIT_BYTES))
+        node = self._manifest.nodes.get(real) or self._tree.node(real)
+        raise os_error(errno.ENODATA if node.kind == "file" else errno.EINVAL, path)
 
     def read_text(self, path: str, limit: int = 65536) -> str:
         """Read as text, without padding. Raises OSError."""
@@ -194,6 +210,16 @@ class ReplayHost:
     ) -> dict[str, HelperReply]:
         """Return the recorded replies."""
         return {helper: self.ask(helper, request, deadline_s=deadline_s) for helper in helpers}
+
+    def kernel_log(self, *, allow_programs: bool = False) -> KernelLog:  # noqa: ARG002 - what was read, was read
+        """Return the recorded log, or a log file of the tree, or say that there is none."""
+        from pytest_gpucoexist.host.kernel_log import KEPT_LOG, log_in_tree
+
+        recorded = self._manifest.kernel_log
+        if recorded is None:
+            return log_in_tree(self)
+        text = self.read_text(KEPT_LOG, _LOG_BYTES) if self.exists(KEPT_LOG) else ""
+        return replace(recorded, text=text)
 
     def _readable(self, path: str) -> str:
         """Resolve a path whose content is wanted, or raise what reading it raised while recording."""

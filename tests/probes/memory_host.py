@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
-from pytest_gpucoexist.host.base import Completed, HelperReply, Identity, Node
+from pytest_gpucoexist.host.base import Completed, HelperReply, Identity, KernelLog, Node
 
 
 def fault(code: int, path: str) -> OSError:
@@ -56,6 +57,9 @@ class MemoryHost:
             raise fault(errno.EISDIR if self._children(path) else errno.ENOENT, path)
         data = self.files[path]
         return (data.encode() if isinstance(data, str) else data)[:limit]
+
+    def open_file(self, path: str) -> BinaryIO:
+        return io.BytesIO(self.read_bytes(path, 1 << 28))
 
     def read_text(self, path: str, limit: int = 65536) -> str:
         return self.read_bytes(path, limit).decode("utf-8", "replace").rstrip("\0 \t\r\n")
@@ -123,6 +127,9 @@ class MemoryHost:
         self, helpers: Sequence[str], request: Mapping[str, Any] | None = None, *, deadline_s: float = 5.0
     ) -> dict[str, HelperReply]:
         return {helper: self.ask(helper) for helper in helpers}
+
+    def kernel_log(self, *, allow_programs: bool = False) -> KernelLog:
+        return KernelLog(status="absent", source="memory", detail="no kernel log in memory")
 
     def time(self) -> float:
         return 0.0
