@@ -26,7 +26,7 @@ _KEEPERS = {"vfio-pci", "pci-stub", "xen-pciback"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
-    """One reason against a device. `masked` and `not_granted` are withheld, not missing."""
+    """One reason against a device. `masked` and `not_granted` are withheld, `unfit` is broken: neither is missing."""
 
     kind: Literal["unusable", "masked", "not_granted", "unfit"]
     text: str
@@ -53,6 +53,11 @@ def machine_objections(requirement: Requirement, machine: Machine) -> list[str]:
 def objections(gpu: Gpu, requirement: Requirement, machine: Machine) -> tuple[Objection, ...]:
     """Judge one device of the right vendor."""
     against = [Objection(kind="unusable", text=text) for text in _identity(gpu, requirement)]
+    if not gpu.fit:
+        # What a broken device does not tell is no reason why it could not have served; what it tells, is.
+        against += [Objection(kind="unusable", text=text) for text in _certain(gpu, requirement)]
+        against.append(Objection(kind="unfit", text=_detail(gpu, "fit") or "unfit"))
+        return tuple(against)
     if not gpu.granted:
         against.append(Objection(kind="not_granted", text=_detail(gpu, "granted") or "not granted here"))
     elif unusable := _unusable(gpu, requirement, machine):
@@ -98,6 +103,17 @@ def _why_unusable(gpu: Gpu, field: str, otherwise: str) -> str:
 
 def _bound(gpu: Gpu) -> str:
     return "no driver bound" if gpu.driver is None else f"bound to {gpu.driver}"
+
+
+def _certain(gpu: Gpu, requirement: Requirement) -> Iterator[str]:
+    total, wanted = gpu.memory_total_bytes, requirement.memory_bytes
+    if total is not None and wanted is not None and total < wanted:
+        yield f"has {format_bytes(total)}"
+    if requirement.arch and gpu.arch is not None and not any(_arch_fits(gpu.arch, each) for each in requirement.arch):
+        yield f"is {gpu.arch}"
+    for name in requirement.features:
+        if gpu.features.get(name) is False:
+            yield f"has no {name}"
 
 
 def _conditions(gpu: Gpu, requirement: Requirement, machine: Machine) -> Iterator[str]:

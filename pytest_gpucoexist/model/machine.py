@@ -73,7 +73,10 @@ class Usable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Gpu:
-    """A display or accelerator function, a partition of one, or a GPU without a PCI function."""
+    """A display or accelerator function, a partition of one, or a GPU without a PCI function.
+
+    `fit` is False when a gate took the device out; `facts["fit"]` has the gate's words.
+    """
 
     id: str
     pci_address: str | None = None
@@ -109,6 +112,7 @@ class Gpu:
     usable: Usable = Usable()
     visible: bool = True
     granted: bool = True
+    fit: bool = True
     facts: Mapping[str, Fact] = field(default_factory=dict, hash=False)
 
     def __repr__(self) -> str:

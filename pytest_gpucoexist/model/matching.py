@@ -76,10 +76,10 @@ def _match_one(requirement: Requirement, machine: Machine) -> Group | Missing:
         group = Group(requirement=requirement, candidates=tuple(gpu.key for gpu in fit))
         if not requirement.same_node or choose([group], group.candidates, machine) is not None:
             return group
-    # What only the caller's mask or the container withholds is not missing from the machine.
+    # What a gate took out, or only the caller's mask or the container withholds, is not missing from the machine.
     outcome: MissingOutcome = "missing"
     withheld = len(fit)
-    for kind in ("masked", "not_granted"):
+    for kind in ("unfit", "masked", "not_granted"):
         withheld += sum({item.kind for item in against} == {kind} for _, against in judged)
         if outcome == "missing" and withheld >= requirement.count > len(fit):
             outcome = kind
@@ -141,7 +141,7 @@ def libraries_to_ask(needs: Iterable[Need], machine: Machine) -> tuple[str, ...]
     for need in needs:
         for requirement in need.requirements:
             for gpu in machine.gpus:
-                if gpu.vendor in {"nvidia", "amd"} and _concerned(gpu, requirement) and gpu.granted:
+                if gpu.vendor in {"nvidia", "amd"} and _concerned(gpu, requirement) and gpu.granted and gpu.fit:
                     wanting = (
                         (requirement.memory_bytes is not None and gpu.memory_total_bytes is None)
                         or (requirement.arch and gpu.arch is None)

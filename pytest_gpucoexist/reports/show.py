@@ -37,7 +37,7 @@ __all__ = ["machine_text", "machine_title", "reasons_below"]
 SIMULATED = "SIMULATED: this is a replayed machine, nothing here was read from this one."
 
 VENDOR_STYLES = {"nvidia": "green", "amd": "red", "intel": "blue", "other": "dim"}
-_USE_STYLES = {"no": "yellow", "masked": "yellow", "not granted": "yellow", UNKNOWN: ""}
+_USE_STYLES = {"no": "yellow", "masked": "yellow", "not granted": "yellow", "unfit": "bold red", UNKNOWN: ""}
 
 
 def machine_text(machine: Machine, screen: Screen = PLAIN) -> str:

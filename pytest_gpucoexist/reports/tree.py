@@ -172,7 +172,7 @@ def _gpu_item(gpu: Gpu, where: str) -> Item:
         head_style=_style(gpu),
         label="  ".join(filter(None, label)),
         tail=_list(details),
-        tail_style="yellow" if describe_use(gpu) in {"no", "masked", "not granted"} else "dim",
+        tail_style="yellow" if describe_use(gpu) in {"no", "masked", "not granted", "unfit"} else "dim",
     )
 
 

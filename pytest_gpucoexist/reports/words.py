@@ -189,7 +189,7 @@ _INTEL_DRIVERS = ("i915", "xe")
 
 
 def describe_use(gpu: Gpu) -> str:
-    """Say in a word or two what the GPU is good for here: `CUDA`, `ROCm`, `xe`, `no`, `masked`, `not granted`.
+    """Say in a word or two what the GPU is good for here: `CUDA`, `ROCm`, `xe`, `no`, `masked`, `not granted`, `unfit`.
 
     Of an Intel GPU only its driver is known: no library of Intel's is asked.
     """
@@ -197,6 +197,8 @@ def describe_use(gpu: Gpu) -> str:
         return UNKNOWN
     if not gpu.granted:
         return "not granted"
+    if not gpu.fit:
+        return "unfit"
     runtimes = [name for name, usable in (("CUDA", gpu.usable.cuda), ("ROCm", gpu.usable.rocm)) if usable]
     if gpu.vendor == "intel" and gpu.driver in _INTEL_DRIVERS:
         runtimes.append(gpu.driver)
@@ -215,6 +217,9 @@ def why_not(gpu: Gpu, machine: Machine) -> str | None:
             if mask.devices is not None and gpu.key not in mask.devices and mask.runtime in _RUNTIMES[gpu.vendor]
         ]
         return f"hidden by {joined(hiding)}" if hiding else "hidden by a visibility variable of the caller"
+    if use == "unfit":
+        fact = gpu.facts.get("fit")
+        return f"unfit: {fact.detail}" if fact is not None and fact.detail else "unfit"
     if use not in {"no", "not granted"}:
         return None
     if gpu.vendor == "intel" and use == "no":

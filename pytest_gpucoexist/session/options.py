@@ -14,12 +14,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DEFAULT_DEADLINE_S", "PROMISES", "Options", "add_options", "read_options"]
+__all__ = ["DEFAULT_DEADLINE_S", "Options", "add_options", "read_options"]
 
 DEFAULT_DEADLINE_S = 5.0
-
-PROMISES = ("gpu", "cuda", "rocm", "nvidia", "amd", "intel")
-"""What a runner can promise, each with an optional count."""
 
 _REPORTS = (".json", ".html", ".md")
 _TRUE = {"1", "true", "yes", "on"}
@@ -162,15 +159,12 @@ def _deadline(where: str, raw: Any) -> float:
 
 
 def _promises(text: str | None) -> tuple[tuple[str, int], ...]:
-    found: dict[str, int] = {}
-    for part in (text or "").split(","):
-        if not part.strip() and not text:
-            continue
-        match = re.fullmatch(r"\s*([a-z]+)\s*(?::\s*([1-9]\d*)\s*)?", part)
-        if match is None or match[1] not in PROMISES:
-            raise pytest.UsageError(
-                f"--gpu-require: {part.strip()!r} is not one of {', '.join(PROMISES)}, each with an optional count "
-                "such as cuda:2, separated by commas"
-            )
-        found[match[1]] = max(found.get(match[1], 0), int(match[2] or 1))
-    return tuple(found.items())
+    if not text:
+        return ()
+    from pytest_gpucoexist.errors import UserError
+    from pytest_gpucoexist.model.promises import parse_promises
+
+    try:
+        return parse_promises(text, "--gpu-require")
+    except UserError as error:
+        raise pytest.UsageError(str(error)) from None

@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "session": {"session", "reports", "gates", "leases", "testing", "probes", "host", "model", "hookspecs", "plugin"},
     "hookspecs": {"gates", "reports", "host", "model"},
     "plugin": {"session", "hookspecs"},
-    "cli": {"reports", "gates", "kernellog", "testing", "probes", "host", "model"},
+    "cli": {"cli", "reports", "gates", "kernellog", "testing", "probes", "host", "model"},
     "__main__": {"cli"},
     "__init__": {"session"},
 }

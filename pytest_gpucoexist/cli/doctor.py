@@ -1,0 +1,206 @@
+"""`gpucoexist doctor`: judge a machine outside pytest, explain a gate, judge a saved kernel log."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpucoexist.cli.common import (
+    DONE,
+    FAILED,
+    MACHINE_HELP,
+    NOT_SO,
+    add_deadline,
+    is_utf8,
+    open_machine,
+    progress,
+    screen,
+    write,
+)
+from pytest_gpucoexist.errors import UserError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pytest_gpucoexist.gates.registry import Gate
+    from pytest_gpucoexist.model.verdicts import Judgement
+
+__all__ = ["add_to"]
+
+LEVELS = ("quick", "standard")
+"""Levels that this release can judge by; the registry holds the gates of later ones."""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    doctor = commands.add_parser("doctor", help="is this machine fit for GPU tests?", description=_doctor.__doc__)
+    doctor.add_argument("--machine", metavar="PATH|NAME", help=MACHINE_HELP)
+    doctor.add_argument(
+        "--level",
+        choices=LEVELS,
+        default="standard",
+        help="quick: files and environment only; standard: vendor libraries and programs too (default)",
+    )
+    doctor.add_argument("--gate", metavar="GLOB", action="append", help="only gates whose id matches; can be repeated")
+    doctor.add_argument("--require", metavar="LIST", help="what must work here, as --gpu-require: cuda:2,rocm")
+    doctor.add_argument("--json", action="store_true", help="print the judgement as JSON (schemas/judgement.json)")
+    doctor.add_argument("-v", "--verbose", action="store_true", help="show what passed and what does not apply, too")
+    form = doctor.add_mutually_exclusive_group()
+    form.add_argument("--list", action="store_true", help="list every gate and stop")
+    form.add_argument("--explain", metavar="ID", help="what a gate reads, why it matters, what to do, its source")
+    form.add_argument(
+        "--kernel-log", metavar="FILE|-", help="judge a saved kernel log alone (dmesg, journalctl, syslog)"
+    )
+    add_deadline(doctor)
+    doctor.set_defaults(run=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    """Judge the machine: what is wrong, with which device, and what to do. Exit 0 fit, 1 unfit, 2 could not judge."""
+    if arguments.list:
+        return _list(arguments)
+    if arguments.explain is not None:
+        return _explain(arguments.explain)
+    if arguments.kernel_log is not None:
+        return _kernel_log(arguments)
+    return _judge(arguments)
+
+
+def _judge(arguments: argparse.Namespace) -> int:
+    from pytest_gpucoexist.gates.numa.relation import matrix
+    from pytest_gpucoexist.gates.runner import judge
+    from pytest_gpucoexist.gates.subject import Subject
+    from pytest_gpucoexist.probes import discover
+
+    if (arguments.machine or "").endswith(".json"):
+        raise UserError(f"cannot judge {arguments.machine}: it holds results, not the files that gates read")
+    gates = _chosen(arguments)
+    host = open_machine(arguments.machine)
+    subject = Subject(
+        host=host,
+        machine=discover(host),
+        level=arguments.level,
+        deadline_s=arguments.deadline,
+        promised=_promised(arguments.require),
+    )
+    with progress(arguments):
+        judgement = judge(subject, gates=gates)
+    if arguments.json:
+        from pytest_gpucoexist.reports.jsonfile import json_text
+
+        write(json_text({**judgement.to_json(), "matrix": matrix(subject.machine)}, ascii_only=not is_utf8()))
+    else:
+        from pytest_gpucoexist.reports.verdicts import judgement_text
+
+        write(judgement_text(judgement, subject.machine, screen(), verbose=arguments.verbose) + "\n")
+    return _code(judgement)
+
+
+def _code(judgement: Judgement) -> int:
+    if judgement.fit is None:
+        return FAILED
+    return DONE if judgement.fit else NOT_SO
+
+
+def _promised(text: str | None) -> dict[str, int]:
+    from pytest_gpucoexist.model.promises import parse_promises
+
+    return dict(parse_promises(text, "--require"))
+
+
+def _chosen(arguments: argparse.Namespace) -> list[Gate]:
+    """Return the gates of the level that `--gate` leaves. Raises UserError when that is none."""
+    from fnmatch import fnmatchcase
+
+    from pytest_gpucoexist.gates.catalogue import all_gates, gates_of_level
+
+    level = arguments.level
+    gates = gates_of_level(level)
+    for pattern in arguments.gate or ():
+        if not any(fnmatchcase(gate.id, pattern) for gate in gates):
+            later = [gate for gate in all_gates() if fnmatchcase(gate.id, pattern)]
+            where = f" at level {level}; {later[0].id} is of level {later[0].level}" if later else ""
+            raise UserError(f"--gate: no gate matches {pattern!r}{where}; see gpucoexist doctor --list")
+    if arguments.gate:
+        gates = [gate for gate in gates if any(fnmatchcase(gate.id, pattern) for pattern in arguments.gate)]
+    return gates
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from pytest_gpucoexist.gates.catalogue import all_gates
+    from pytest_gpucoexist.gates.describe import describe
+    from pytest_gpucoexist.reports.gatepages import gates_list
+
+    gates = all_gates()
+    if arguments.gate:
+        gates = _matching(gates, arguments.gate)
+    described = [describe(gate) for gate in gates]
+    if arguments.json:
+        from pytest_gpucoexist.reports.jsonfile import json_text
+
+        write(json_text(described, ascii_only=not is_utf8()))
+    else:
+        write(gates_list(described, screen()) + "\n")
+    return DONE
+
+
+def _matching(gates: Sequence[Gate], patterns: Sequence[str]) -> list[Gate]:
+    from fnmatch import fnmatchcase
+
+    found = [gate for gate in gates if any(fnmatchcase(gate.id, pattern) for pattern in patterns)]
+    if not found:
+        raise UserError(f"--gate: no gate matches {', '.join(patterns)}; see gpucoexist doctor --list")
+    return found
+
+
+def _explain(name: str) -> int:
+    from difflib import get_close_matches
+
+    from pytest_gpucoexist.gates.catalogue import all_gates
+    from pytest_gpucoexist.gates.describe import describe, unbuilt
+    from pytest_gpucoexist.reports.gatepages import gate_page
+
+    gates = {gate.id: gate for gate in all_gates()}
+    if name not in gates:
+        if name in (reasons := unbuilt()):
+            raise UserError(f"--explain: {name} is not built: {reasons[name]}")
+        near = get_close_matches(name, gates, n=3, cutoff=0.5)
+        raise UserError(
+            f"--explain: no gate is called {name!r}"
+            + (f"; did you mean {', '.join(near)}?" if near else "; see gpucoexist doctor --list")
+        )
+    write(gate_page(describe(gates[name]), screen()) + "\n")
+    return DONE
+
+
+def _kernel_log(arguments: argparse.Namespace) -> int:
+    """Judge a saved log. Exit 1 when it holds a failure, 2 when it is no log."""
+    from pytest_gpucoexist.kernellog.report import exit_code, judge_text, table_rows
+
+    text = _log_text(arguments.kernel_log)
+    judged = judge_text(text)
+    if arguments.json:
+        from pytest_gpucoexist.reports.jsonfile import json_text
+
+        write(json_text(judged, ascii_only=not is_utf8()))
+    else:
+        from pytest_gpucoexist.reports.logtable import log_text
+
+        write(log_text(table_rows(judged), screen()) + "\n")
+    return exit_code(judged)
+
+
+def _log_text(name: str) -> str:
+    """Read a log; bytes that are no UTF-8 are kept as what they stand for. Raises UserError."""
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read()
+        else:
+            with open(name, "rb") as file:
+                data = file.read()
+    except OSError as error:
+        raise UserError(f"--kernel-log: cannot read {name}: {error.strerror or error}") from None
+    if not data.strip():
+        raise UserError(f"--kernel-log: {'standard input' if name == '-' else name} is empty: nothing to judge")
+    return data.decode("utf-8", "replace")
