@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_gpucoexist.gates.intent import driver_software
@@ -34,11 +33,11 @@ class Subject:
     host: Host
     machine: Machine
     level: Level = "quick"
-    promised: Mapping[str, int] = MappingProxyType({})
+    promised: Mapping[str, int] = field(default_factory=dict)
     needed: frozenset[str] = frozenset()
     since_s: float | None = None
     deadline_s: float = 5.0
-    limits: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+    limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     _shared: dict[Any, Any] = field(default_factory=dict)
     _locks: dict[Any, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
