@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["MODULES", "all_gates", "gates_of_level"]
 
 MODULES: dict[Level, tuple[str, ...]] = {
-    "quick": (),
+    "quick": ("libraries.mapped",),
     "standard": (),
     "transfer": (),
     "full": (),

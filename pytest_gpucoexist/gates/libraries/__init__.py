@@ -1,0 +1,8 @@
+"""Runtime libraries: what is mapped, what the loaders' manifests name, what the environment overrides, what pip mixed."""
+
+from __future__ import annotations
+
+__all__ = ["UNBUILT"]
+
+UNBUILT: dict[str, str] = {}
+"""Rows of the catalogue that are not built, and why."""
