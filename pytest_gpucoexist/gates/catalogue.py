@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["MODULES", "all_gates", "gates_of_level"]
 
 MODULES: dict[Level, tuple[str, ...]] = {
-    "quick": ("libraries.mapped",),
+    "quick": (
+        "driver.bound",
+        "driver.inventory",
+        "libraries.mapped",
+    ),
     "standard": (),
     "transfer": (),
     "full": (),
