@@ -15,6 +15,10 @@ __all__ = ["MODULES", "all_gates", "gates_of_level"]
 
 MODULES: dict[Level, tuple[str, ...]] = {
     "quick": (
+        "device_node.amd",
+        "device_node.limits",
+        "device_node.names",
+        "device_node.nvidia",
         "driver.bound",
         "driver.inventory",
         "libraries.mapped",
