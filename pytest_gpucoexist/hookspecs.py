@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_gpucoexist.gates.registry import Gate
     from pytest_gpucoexist.host import Host
     from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.model.readings import Observation
     from pytest_gpucoexist.reports.model import SessionReport
 
 __all__ = [
+    "pytest_gpucoexist_gates",
     "pytest_gpucoexist_machine",
     "pytest_gpucoexist_probes",
     "pytest_gpucoexist_report",
@@ -44,6 +46,14 @@ def pytest_gpucoexist_probes(config: pytest.Config, host: Host) -> list[Observat
 
     What the package's own probes tell of the same field is trusted more. A probe that raises, or that returns
     anything else, is reported among the machine's conflicts, and the others are heard.
+    """
+
+
+@pytest.hookspec
+def pytest_gpucoexist_gates(config: pytest.Config) -> list[Gate] | None:
+    """Add gates to those that judge the machine; return a list of `Gate`, as `@gate(...)` makes them.
+
+    Called once, when a selected test needs a GPU. Gates of a deeper level than the session's are left out.
     """
 
 

@@ -68,6 +68,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace) -> int:
+    from dataclasses import replace
+
     from pytest_gpucoexist.gates.numa.relation import matrix
     from pytest_gpucoexist.gates.runner import judge
     from pytest_gpucoexist.gates.subject import Subject
@@ -89,7 +91,8 @@ def _judge(arguments: argparse.Namespace) -> int:
     if arguments.json:
         from pytest_gpucoexist.reports.jsonfile import json_text
 
-        write(json_text({**judgement.to_json(), "matrix": matrix(subject.machine)}, ascii_only=not is_utf8()))
+        judgement = replace(judgement, matrix=matrix(subject.machine))
+        write(json_text(judgement.to_json(), ascii_only=not is_utf8()))
     else:
         from pytest_gpucoexist.reports.verdicts import judgement_text
 

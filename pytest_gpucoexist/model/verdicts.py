@@ -18,6 +18,7 @@ __all__ = [
     "Fix",
     "Judgement",
     "Level",
+    "Pair",
     "Severity",
     "Verdict",
     "VerdictStatus",
@@ -88,11 +89,22 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """How two GPUs (`Gpu.key`) reach each other: their relation in the words of `nvidia-smi topo`, and the path."""
+
+    a: str
+    b: str
+    relation: str | None
+    path: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """All verdicts of one run of the gates. `unfit` says in words, by `Gpu.key`, why a device must not be used.
 
     `fit` is False when a blocking gate failed, None when nothing could be judged (every blocking gate is UNKNOWN or
-    broke).
+    broke). `matrix` is filled by `gpucoexist doctor` alone.
     """
 
     level: Level
@@ -100,6 +112,7 @@ class Judgement:
     verdicts: tuple[Verdict, ...] = ()
     unfit: Mapping[str, str] = field(default_factory=dict, hash=False)
     duration_s: float = 0.0
+    matrix: tuple[Pair, ...] = ()
 
     def by_gate(self) -> dict[str, VerdictStatus]:
         """Return the worst status of each gate, ignored verdicts left out: what a summary counts."""

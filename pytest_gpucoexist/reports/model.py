@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 from pytest_gpucoexist.errors import DataError
 from pytest_gpucoexist.model.codec import decode, encode
 from pytest_gpucoexist.model.machine import Gpu, Machine
+from pytest_gpucoexist.model.verdicts import Judgement
 
 __all__ = [
     "GPU_OUTCOMES",
@@ -144,6 +145,7 @@ class SessionReport:
     simulated: bool = False
     machine: Machine | None = None
     promised: str | None = None
+    judgement: Judgement | None = None
     tests: tuple[TestRecord, ...] = ()
     notes: tuple[str, ...] = ()
 

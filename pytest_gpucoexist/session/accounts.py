@@ -129,6 +129,7 @@ class Accounts:
             simulated=machine is not None and machine.simulated,
             machine=machine,
             promised=self._session.options.require,
+            judgement=self._session.judgement,
             tests=self.ledger.records(),
             notes=(*self._session.unmet, *(machine.notes if machine is not None else ())),
         )

@@ -54,6 +54,10 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
         try:
             gpu_session.prepare(gpu_session.selected_needs)
         except GpuCoexistError as error:
+            if gpu_session.stopped is not None:
+                from pytest_gpucoexist.session.gating import stop_serial
+
+                stop_serial(session, gpu_session.stopped)
             raise pytest.UsageError(str(error)) from None
         from pytest_gpucoexist.session.header import collection_header
 

@@ -45,7 +45,7 @@ def configure(config: pytest.Config) -> None:
             from pytest_gpucoexist.session.link import ControllerLink
 
             late: Any = _LateBroker(session)
-            config.pluginmanager.register(ControllerLink(session.machine, late), "gpucoexist-link")
+            config.pluginmanager.register(ControllerLink(session.machine, late, session.said), "gpucoexist-link")
 
 
 def is_passive(config: pytest.Config) -> bool:

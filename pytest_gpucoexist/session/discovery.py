@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.readings import Observation
     from pytest_gpucoexist.session.options import Options
 
-__all__ = ["check_machine", "discover_machine"]
+__all__ = ["check_machine", "discover_machine", "session_host"]
 
 
 def check_machine(config: pytest.Config, name: str) -> None:
@@ -92,6 +92,13 @@ def _host(config: pytest.Config, name: str | None) -> Host:
 
             config.stash[HOST] = open_recording(_path(config, name))
     return config.stash[HOST]
+
+
+def session_host(config: pytest.Config, options: Options) -> Host | None:
+    """Return the host of this session's machine; None for one that was read from JSON. Raises RecordingError."""
+    if options.machine is not None and options.machine.endswith(".json"):
+        return None
+    return _host(config, options.machine)
 
 
 def _from_json(path: str) -> Machine:

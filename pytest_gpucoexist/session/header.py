@@ -43,7 +43,10 @@ def collection_header(session: GpuSession) -> CollectionHeader:
     """Make the lines about the machine of this session, which has been discovered."""
     machine = session.machine()
     if getattr(session.config.option, "verbose", 0) < 0:
-        return CollectionHeader([f"SIMULATED machine: {machine.name}"] if machine.simulated else [])
+        from pytest_gpucoexist.session.gating import gate_lines
+
+        simulated = [f"SIMULATED machine: {machine.name}"] if machine.simulated else []
+        return CollectionHeader(simulated + gate_lines(session))
     lines = machine_lines(session)
     count = session.selected
     lines.append(f"  {count} selected test{'' if count == 1 else 's'} need{'s' if count == 1 else ''} a GPU")
@@ -53,12 +56,14 @@ def collection_header(session: GpuSession) -> CollectionHeader:
 def machine_lines(session: GpuSession) -> list[str]:
     """Describe the machine of a session, which has been discovered, and what was asked for."""
     from pytest_gpucoexist.reports.terminal import machine_header
+    from pytest_gpucoexist.session.gating import gate_lines
 
     options = session.options
-    return machine_header(
+    lines = machine_header(
         session.machine(),
         promised=options.require,
         simulate=None if options.plan or options.observe else options.simulate,
         observe=options.observe,
         interferences=[] if options.mask_style == "auto" else [f"mask style: {options.mask_style}"],
     )
+    return lines + gate_lines(session)

@@ -36,9 +36,18 @@ _END: Any = object()
 class ControllerLink:
     """Serves the workers of this session. Registered as a plugin in a controller of pytest-xdist."""
 
-    def __init__(self, machine: Callable[[Sequence[str]], Machine], broker: Broker) -> None:
-        """`machine(ask)` discovers, once per set of vendor libraries asked for; `broker` holds the leases."""
+    def __init__(
+        self,
+        machine: Callable[[Sequence[str], Sequence[str] | None], Machine],
+        broker: Broker,
+        said: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        """`machine(ask, needed)` discovers and judges, once each; `broker` holds the leases.
+
+        `said()` is what else workers must know of the judgement, as builtins.
+        """
         self._machine = machine
+        self._said = said
         self._broker = broker
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._starting = threading.Lock()
@@ -98,10 +107,10 @@ class ControllerLink:
         except Exception as error:  # noqa: BLE001  a worker that waits must hear of whatever went wrong here
             send(channel, (number, "GpuCoexistError", f"the controller failed: {type(error).__name__}: {error}"))
 
-    def _machine_for(self, ask: list[str], where: list[str | None]) -> str:
+    def _machine_for(self, ask: list[str], where: list[str | None], needed: list[str] | None) -> str:
         from pytest_gpucoexist.errors import UserError
 
-        machine = self._machine(tuple(ask))
+        machine = self._machine(tuple(ask), needed)
         here = place()
         if not machine.simulated and where != here:
             raise UserError(
@@ -109,7 +118,7 @@ class ControllerLink:
                 f"{here[1]}): devices of one machine cannot be given to tests on another. Run GPU tests with local "
                 "workers (-n), or start one pytest per machine and merge the reports with `gpucoexist merge`"
             )
-        return json.dumps(machine.to_json())
+        return json.dumps({"machine": machine.to_json(), "said": self._said()})
 
     def _acquire(
         self,
@@ -154,19 +163,30 @@ class WorkerLink:
         self._last = 0
         self._pending: dict[int, queue.SimpleQueue[tuple[str, Any]]] = {}
         self._machines: dict[tuple[str, ...], Machine] = {}
+        self.said: Mapping[str, Any] = {}
         self._listening = False
 
     def machine(self, ask: Sequence[str] = ()) -> Machine:
         """Return the controller's machine, with the facts of the vendor libraries in `ask`."""
-        from pytest_gpucoexist.model.machine import Machine
-
         wanted = tuple(sorted(set(ask)))
         known = [self._machines[each] for each in self._machines if set(each) >= set(wanted)]
         if known:
             return known[0]
-        text = self._call("machine", {"ask": list(wanted), "where": place()})
-        machine = Machine.from_json(json.loads(text))
-        self._machines[wanted] = machine
+        return self._ask_for(wanted, None)
+
+    def judged(self, needed: Sequence[str]) -> Machine:
+        """Return the machine after the controller has judged it, once, for tests that name the vendors `needed`."""
+        known = max(self._machines, key=len, default=())
+        self._machines.clear()
+        return self._ask_for(known, list(needed))
+
+    def _ask_for(self, ask: tuple[str, ...], needed: list[str] | None) -> Machine:
+        from pytest_gpucoexist.model.machine import Machine
+
+        answer = json.loads(self._call("machine", {"ask": list(ask), "where": place(), "needed": needed}))
+        self.said = answer["said"]
+        machine = Machine.from_json(answer["machine"])
+        self._machines[ask] = machine
         return machine
 
     def acquire(

@@ -42,6 +42,13 @@ _SPECS = (
     _Spec("simulate", "with a replayed machine: run the tests on simulated devices (host memory)"),
     _Spec("plan", "print where every selected test would run, or why not, and stop"),
     _Spec("observe", "decide nothing, record everything, and report where the suite's own skips differ"),
+    _Spec("gates", "how far the machine is judged before the first GPU test", "LEVEL", ("quick", "off", "standard")),
+    _Spec(
+        "gate-policy",
+        "what follows when a gate that blocks fails: take the device out, stop the run (exit status 75), only say so",
+        "POLICY",
+        ("quarantine", "stop", "warn"),
+    ),
     _Spec("report", "write the session's report; the suffix says how: .json, .html or .md", "FILE"),
     _Spec("mask-style", "how a visibility mask is written", "auto|index|uuid", ("auto", "index", "uuid")),
 )
@@ -62,6 +69,8 @@ class Options:
         self.simulate: bool = values["simulate"]
         self.plan: bool = values["plan"]
         self.observe: bool = values["observe"]
+        self.gates: Any = values["gates"]
+        self.gate_policy: str = values["gate-policy"]
         self.report: str | None = values["report"]
         self.mask_style: str = values["mask-style"]
         self.helper_deadline_s: float = values["helper-deadline"]
@@ -84,6 +93,11 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(_ini(spec.name), f"like --gpu-{spec.name}", default=None)
     parser.addini(
         "gpu_helper_deadline", "seconds that a vendor library may take to answer, in a process of its own", default=None
+    )
+    parser.addini("gpu_gates_ignore", "gates to ignore, each with its reason: GATE: REASON", "linelist")
+    parser.addini("gpu_gate_limits", "numbers of gates, e.g. dev.nofile.minimum = 1024", "linelist")
+    parser.addini(
+        "gpu_gate_unknown", "what a blocking gate comes to that cannot read its evidence: warn|fail", default=None
     )
     parser.addini("gpu_marks", "the project's own marks in our terms, e.g. multi_gpu: gpu(count=2)", "linelist")
     parser.addini("gpu_doctests", "what doctests need, by path, e.g. docs/gpu/*.md: cuda", "linelist")

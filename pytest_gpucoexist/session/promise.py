@@ -20,7 +20,7 @@ def check_promises(session: GpuSession) -> BrokenPromise | None:
     from pytest_gpucoexist.model.plan import promised_need, unmet_promises
 
     promises = session.options.promises
-    machine = session.prepare([promised_need(promises)])
+    machine = session.prepare([promised_need(promises)], judge=False)
     unmet = unmet_promises(promises, machine)
     session.unmet = unmet
     return BrokenPromise(session) if unmet else None

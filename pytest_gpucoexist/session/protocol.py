@@ -102,7 +102,7 @@ class GpuProtocol:
                     report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
             told = self._tell(item, decision)
             report.gpucoexist = told  # type: ignore[attr-defined]
-            report.user_properties += _properties(told)
+            report.user_properties += [*_properties(told), *self._session.gate_properties]
         return report
 
     def _tell(self, item: pytest.Item, decision: Decision) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.model.plan import Decision as Decision  # noqa: PLC0414  others take it from here
     from pytest_gpucoexist.model.requirement import Need
+    from pytest_gpucoexist.model.verdicts import Judgement
     from pytest_gpucoexist.session.ledger import Ledger
     from pytest_gpucoexist.session.link import Leaser, WorkerLink
     from pytest_gpucoexist.session.needs import Needs
@@ -34,8 +36,11 @@ class GpuSession:
         self.ledger: Ledger | None = None
         self.notes: list[str] = []
         self.unmet: tuple[str, ...] = ()
+        self.started_s = time.time()
+        self.judgement: Judgement | None = None
         self._needs: Needs | None = None
         self._machine: Machine | None = None
+        self._judged = False
         self._broker: Leaser | None = None
         self._decisions: dict[Need, Decision] = {}
         # In a controller the thread that serves the workers asks too, and in a test any thread of its own.
@@ -78,33 +83,83 @@ class GpuSession:
                     self._broker = Broker(self.machine, holder="this process")
             return self._broker
 
-    def machine(self, ask: Sequence[str] = ()) -> Machine:
+    def machine(self, ask: Sequence[str] = (), needed: Sequence[str] | None = None) -> Machine:
         """Return the machine, with what the vendor libraries in `ask` (`nvidia`, `amd`) know.
 
         Discovered at the first call and again when a library is asked for that was not called yet, by one thread
-        while the others wait. Raises GpuCoexistError.
+        while the others wait. With `needed`, the vendors that tests name, the gates judge it first, once per session.
+        Raises GpuCoexistError.
         """
         with self._lock:
             known = self._machine
             if known is None or not set(ask) <= set(known.asked):
-                wanted = tuple(sorted({*ask, *(known.asked if known else ())}))
-                self._machine = known = self._look(wanted)
+                known = self._quarantined(self._look({*ask, *(known.asked if known else ())}))
+            if needed is not None and not self._judged and self.options.gates != "off":
+                self._judged = True
+                known = self._quarantined(self._judge(known, needed))
+            self._machine = known
             return known
 
-    def _look(self, ask: Sequence[str]) -> Machine:
+    def _look(self, ask: Iterable[str]) -> Machine:
+        wanted = tuple(sorted(ask))
         if self.link is not None:
-            return self.link.machine(ask)
+            return self.link.machine(wanted)
         from pytest_gpucoexist.session.discovery import discover_machine
 
-        return discover_machine(self.config, self.options, tuple(ask))
+        return discover_machine(self.config, self.options, wanted)
 
-    def prepare(self, needs: Iterable[Need]) -> Machine:
-        """Return the machine with every fact that these needs ask about: one discovery for all of them."""
+    def _judge(self, machine: Machine, needed: Sequence[str]) -> Machine:
+        if self.link is not None:
+            return self.link.judged(needed)
+        from pytest_gpucoexist.session.gating import judge_session
+
+        self.judgement = judge_session(self, machine, needed)
+        return machine
+
+    def _quarantined(self, machine: Machine) -> Machine:
+        if self.judgement is None or self.options.gate_policy == "warn":
+            return machine
+        from pytest_gpucoexist.model.quarantine import quarantined
+
+        return quarantined(machine, self.judgement.unfit)
+
+    def prepare(self, needs: Iterable[Need], *, judge: bool = True) -> Machine:
+        """Return the machine, judged, with every fact that these needs ask about: one discovery for all of them."""
         from pytest_gpucoexist.model.matching import libraries_to_ask
+        from pytest_gpucoexist.session.gating import needed_vendors
 
-        machine = self.machine()
+        needs = tuple(needs)
+        needed = needed_vendors(needs) if judge else None
+        machine = self.machine((), needed)
+        if self.stopped is not None:
+            from pytest_gpucoexist.errors import GpuCoexistError
+
+            raise GpuCoexistError(self.stopped)
         ask = libraries_to_ask(needs, machine)
         return self.machine(ask) if ask else machine
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the gates end this run (`--gpu-gate-policy=stop`), if they do."""
+        from pytest_gpucoexist.session.gating import stop_words
+
+        return stop_words(self) if self.link is None else self.link.said.get("stop")
+
+    def said(self) -> dict[str, Any]:
+        """Return what workers must know of the judgement, and stop the run where the gates end it."""
+        from pytest_gpucoexist.session.gating import junit_properties, stop_distributed
+
+        stop_distributed(self)
+        return {"stop": self.stopped, "properties": junit_properties(self)}
+
+    @property
+    def gate_properties(self) -> Sequence[tuple[str, str]]:
+        """What each test's JUnit properties say of the gates."""
+        from pytest_gpucoexist.session.gating import junit_properties
+
+        if self.link is None:
+            return junit_properties(self)
+        return [(name, value) for name, value in self.link.said.get("properties", ())]
 
     def decide(self, need: Need) -> Decision:
         """Decide about a need. Raises GpuCoexistError when the machine cannot be had."""

@@ -10,14 +10,20 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from pytest_gpucoexist.model.machine import Machine
+from pytest_gpucoexist.model.verdicts import Judgement
 from pytest_gpucoexist.reports.jsonfile import load_schema
 from pytest_gpucoexist.reports.merge import MergedReport
 from pytest_gpucoexist.reports.model import SessionReport
 
 __all__ = ["DOCUMENTS", "Name", "problems"]
 
-Name = Literal["machine", "report", "merged"]
-DOCUMENTS: dict[Name, type] = {"machine": Machine, "report": SessionReport, "merged": MergedReport}
+Name = Literal["machine", "judgement", "report", "merged"]
+DOCUMENTS: dict[Name, type] = {
+    "machine": Machine,
+    "judgement": Judgement,
+    "report": SessionReport,
+    "merged": MergedReport,
+}
 
 
 def strict(schema: Any) -> Any:

@@ -1,0 +1,237 @@
+"""The gates of a session: judged once, in the controller or the serial run, before the first test that needs a GPU."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from pytest_gpucoexist.errors import UserError
+from pytest_gpucoexist.session.discovery import session_host
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from pytest_gpucoexist.gates.registry import Gate
+    from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.model.requirement import Need
+    from pytest_gpucoexist.model.verdicts import Judgement
+    from pytest_gpucoexist.session.state import GpuSession
+
+__all__ = [
+    "EXIT_UNFIT",
+    "gate_lines",
+    "judge_session",
+    "junit_properties",
+    "needed_vendors",
+    "stop_distributed",
+    "stop_serial",
+    "stop_words",
+]
+
+EXIT_UNFIT = 75
+"""`EX_TEMPFAIL` of sysexits.h: try again, here when it is mended or elsewhere."""
+
+
+def needed_vendors(needs: Iterable[Need]) -> list[str]:
+    """Name the vendors that tests ask for by name."""
+    return sorted({each.vendor for need in needs for each in need.requirements if each.vendor is not None})
+
+
+def judge_session(session: GpuSession, machine: Machine, needed: Collection[str]) -> Judgement | None:
+    """Judge the machine of this session; None for one that has no files to read (the JSON of a machine).
+
+    Raises UserError for ini keys that say nothing.
+    """
+    from pytest_gpucoexist.gates.runner import judge
+    from pytest_gpucoexist.gates.subject import Subject
+
+    config = session.config
+    host = session_host(config, session.options)
+    if host is None:
+        session.notes.append("gates: a machine that was read from JSON has no files to judge")
+        return None
+    gates = _gates(config, session.options.gates)
+    known = {gate.id: gate for gate in gates}
+    ignore = _ignored(config.getini("gpu_gates_ignore"))
+    for pattern in _matching_nothing(ignore):
+        session.notes.append(f"gpu_gates_ignore: no gate matches {pattern!r}; see gpucoexist doctor --list")
+    subject = Subject(
+        host=host,
+        machine=machine,
+        level=session.options.gates,
+        promised=dict(session.options.promises),
+        needed=frozenset(needed),
+        since_s=session.started_s,
+        deadline_s=session.options.helper_deadline_s,
+        limits=_limits(config.getini("gpu_gate_limits"), known),
+    )
+    return judge(subject, gates=gates, ignore=ignore, unknown_fails=_unknown_fails(config))
+
+
+def _gates(config: pytest.Config, level: Any) -> list[Gate]:
+    """Return the gates of this level, those of other plugins too."""
+    from pytest_gpucoexist.gates.catalogue import gates_of_level
+    from pytest_gpucoexist.gates.registry import Gate
+    from pytest_gpucoexist.model.verdicts import LEVELS
+    from pytest_gpucoexist.session.plugins import implementations
+
+    gates = gates_of_level(level)
+    taken = {gate.id for gate in gates}
+    for plugin, call in implementations(config, "pytest_gpucoexist_gates"):
+        for said in call(config=config):
+            for gate in said or ():
+                if not isinstance(gate, Gate):
+                    raise UserError(f"pytest_gpucoexist_gates in {plugin} returned {gate!r}: return a list of Gate")
+                if gate.id in taken:
+                    raise UserError(f"pytest_gpucoexist_gates in {plugin}: there is a gate {gate.id} already")
+                taken.add(gate.id)
+                if LEVELS.index(gate.level) <= LEVELS.index(level):
+                    gates.append(gate)
+    return gates
+
+
+_IGNORE = re.compile(r"\s*(?P<pattern>[^\s:]+)\s*:\s*(?P<reason>\S.*?)\s*")
+_LIMIT = re.compile(r"\s*(?P<gate>[a-z0-9_.]+)\.(?P<name>[a-z0-9_]+)\s*=\s*(?P<number>\S+)\s*")
+
+
+def _ignored(lines: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for line in lines:
+        match = _IGNORE.fullmatch(line)
+        if match is None:
+            raise UserError(
+                f"gpu_gates_ignore: {line.strip()!r} is not GATE: REASON, such as "
+                "'pcie.width: the riser has eight lanes'; the reason is shown wherever the gate would have spoken"
+            )
+        found[match["pattern"]] = match["reason"]
+    return found
+
+
+def _matching_nothing(ignore: Iterable[str]) -> list[str]:
+    if not ignore:
+        return []
+    from fnmatch import fnmatchcase
+
+    from pytest_gpucoexist.gates.catalogue import all_gates
+
+    ids = [gate.id for gate in all_gates()]
+    return [pattern for pattern in ignore if not any(fnmatchcase(each, pattern) for each in ids)]
+
+
+def _limits(lines: Sequence[str], gates: dict[str, Gate]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for line in lines:
+        match = _LIMIT.fullmatch(line)
+        number = _number(match["number"]) if match is not None else None
+        if match is None or number is None:
+            raise UserError(
+                f"gpu_gate_limits: {line.strip()!r} is not GATE.LIMIT = NUMBER, such as dev.nofile.minimum = 1024"
+            )
+        gate = gates.get(match["gate"])
+        if gate is None:
+            if match["gate"] in _later_gates():
+                continue
+            raise UserError(f"gpu_gate_limits: there is no gate {match['gate']!r}; see gpucoexist doctor --list")
+        if match["name"] not in gate.limits:
+            good = ", ".join(sorted(gate.limits)) or "none"
+            raise UserError(f"gpu_gate_limits: {gate.id} has no limit {match['name']!r}; it has: {good}")
+        found.setdefault(gate.id, {})[match["name"]] = number
+    return found
+
+
+def _later_gates() -> set[str]:
+    from pytest_gpucoexist.gates.catalogue import all_gates
+
+    return {gate.id for gate in all_gates()}
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if abs(number) < float("inf") else None
+
+
+def _unknown_fails(config: pytest.Config) -> bool:
+    value = config.getini("gpu_gate_unknown") or "warn"
+    if value not in {"warn", "fail"}:
+        raise UserError(f"gpu_gate_unknown: {value!r} is not one of warn, fail")
+    return bool(value == "fail")
+
+
+def gate_lines(session: GpuSession) -> list[str]:
+    """Write what the header or summary says of the gates: a line when all is well, what failed in full when not."""
+    judgement, machine = session.judgement, session.discovered
+    if judgement is None or machine is None:
+        return []
+    from pytest_gpucoexist.reports.verdicts import gates_line, problem_lines
+
+    verbosity = getattr(session.config.option, "verbose", 0)
+    problems = problem_lines(judgement, machine, verbosity=verbosity)
+    lines = [] if verbosity < 0 and not problems else [f"  {gates_line(judgement)}"]
+    if judgement.fit is False and session.options.gate_policy == "warn":
+        lines.append("  --gpu-gate-policy=warn: devices that gates would have taken out are used all the same")
+    return lines + [f"  {line}" for line in problems]
+
+
+def junit_properties(session: GpuSession) -> list[tuple[str, str]]:
+    """Give what each test's JUnit properties say of the gates: counts, and a line for each failure."""
+    judgement = session.judgement
+    if judgement is None:
+        return []
+    from pytest_gpucoexist.reports.verdicts import counts_text
+
+    failed = [each for each in judgement.verdicts if each.status == "FAIL" and each.ignored is None]
+    return [
+        ("gpu_gates", f"{judgement.level}: {counts_text(judgement)}"),
+        *(("gpu_gate_failed", f"{verdict.id}: {verdict.reason}") for verdict in failed),
+    ]
+
+
+def stop_words(session: GpuSession) -> str | None:
+    """Say why the run must stop (`--gpu-gate-policy=stop`); None when it goes on."""
+    judgement = session.judgement
+    if judgement is None or judgement.fit is not False or session.options.gate_policy != "stop":
+        return None
+    if session.hypothetical:
+        return None
+    said = "; ".join(f"{each.id}: {each.reason}" for each in judgement.verdicts if each.blocks)
+    return f"--gpu-gate-policy=stop: the machine is unfit: {said}"
+
+
+def stop_serial(session: pytest.Session, words: str) -> NoReturn:
+    """End a serial run before its first test."""
+    from pytest_gpucoexist.session.collecting import fail_collection
+
+    fail_collection(session, _STOP, words)
+    pytest.exit(words, returncode=EXIT_UNFIT)
+
+
+def stop_distributed(session: GpuSession) -> None:
+    """Have an xdist controller stop its run; called in the thread that serves workers, so it only leaves word."""
+    words = stop_words(session)
+    manager = session.config.pluginmanager
+    if words is not None and not manager.has_plugin(_STOP):
+        manager.register(_StopsRun(words), _STOP)
+        # pytest-xdist looks at it between two events, and then ends the workers.
+        distributed: Any = manager.get_plugin("dsession")
+        distributed.shouldstop = words
+
+
+_STOP = "--gpu-gate-policy=stop"
+
+
+class _StopsRun:
+    def __init__(self, words: str) -> None:
+        self._words = words
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Tell terminal, JUnit and the exit status."""
+        from pytest_gpucoexist.session.collecting import fail_collection
+
+        fail_collection(session, _STOP, self._words)
+        session.exitstatus = EXIT_UNFIT
