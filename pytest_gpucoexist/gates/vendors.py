@@ -21,10 +21,22 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu, Machine
     from pytest_gpucoexist.model.readings import Status
 
-__all__ = ["LIBRARIES", "address_of", "device_cells", "devices", "faults", "library_reply", "vendor_reply"]
+__all__ = [
+    "LIBRARIES",
+    "LIBRARY_NAMES",
+    "address_of",
+    "device_cells",
+    "devices",
+    "faults",
+    "library_reply",
+    "vendor_reply",
+]
 
 LIBRARIES = {"nvml": "nvidia", "cuda": "nvidia", "amdsmi": "amd", "hip": "amd", "levelzero": "intel"}
 """The helpers that gates ask, and whose driver each of them talks to."""
+
+LIBRARY_NAMES = {"nvidia": "NVML", "amd": "AMD SMI", "intel": "Level Zero"}
+"""What people call the library that `vendor_reply` asks."""
 
 _GONE = re.compile(r"no answer within|cannot be killed|was killed by|without an answer")
 

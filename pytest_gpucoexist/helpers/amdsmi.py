@@ -15,6 +15,9 @@ CELL is `{"value": …}` or `{"status", "detail"}`. Of the fields that are not p
     processes     [{"pid", "memory": bytes | null, "name": text | null}]
     links         [{"peer": index, "type": "pcie" | "xgmi" | …, "hops", "p2p": bool}]: CELL each; one per other device
 
+The request `{"health": true}` adds `health` to each device (`helpers/amdsmi_health.py`). A refusal carries `{"cause"}`:
+`no-client`, `client`, `no-library`, `library`, `not-loaded`, `denied` or `unknown`.
+
 Versions 6.2 to 7.x differ in names, units and defaults. What a version does not have is `unsupported`.
 """
 
@@ -25,6 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pytest_gpucoexist.helpers.amdsmi_client import load_amdsmi_client
+from pytest_gpucoexist.helpers.amdsmi_health import HEALTH
 from pytest_gpucoexist.helpers.cells import Cell, NotKnown, cell, plain_text
 from pytest_gpucoexist.helpers.protocol import HelperBroken, HelperDenied, HelperUnsupported
 
@@ -44,7 +48,7 @@ _STATUSES = {
 }
 
 
-def answer(_request: Mapping[str, Any]) -> dict[str, Any]:
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Ask AMD SMI for everything. Raises HelperAbsent, HelperUnsupported, HelperDenied or HelperBroken."""
     smi, client = load_amdsmi_client()
     try:
@@ -58,25 +62,31 @@ def answer(_request: Mapping[str, Any]) -> dict[str, Any]:
             "library_version": _cell(_library_version, smi),
             "rocm_version": _cell(_rocm_version, smi),
             "count": len(handles),
-            "devices": [_device(smi, index, handles) for index in range(len(handles))],
+            "devices": [
+                _device(smi, index, handles, health=bool(request.get("health"))) for index in range(len(handles))
+            ],
         }
     finally:
         with contextlib.suppress(smi.AmdSmiException):
             smi.amdsmi_shut_down()
 
 
-def _device(smi: Any, index: int, handles: list[Any]) -> dict[str, Any]:
-    fields = {name: _cell(read, smi, handles[index]) for name, read in FIELDS.items()}
+def _device(smi: Any, index: int, handles: list[Any], *, health: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: _cell(read, smi, handles[index]) for name, read in FIELDS.items()}
+    if health:
+        fields["health"] = {name: _cell(read, smi, handles[index]) for name, read in HEALTH.items()}
     return {"index": index, "fault": None, **fields, "links": _cell(_links, smi, index, handles)}
 
 
 def _refuse(error: Any) -> None:
     words = _words(error)
     if words.startswith("AMDSMI_STATUS_DRIVER_NOT_LOADED"):
-        raise HelperUnsupported("AMD SMI is installed, but the amdgpu driver is not loaded") from None
+        raise HelperUnsupported(
+            "AMD SMI is installed, but the amdgpu driver is not loaded", cause="not-loaded"
+        ) from None
     if words.startswith("AMDSMI_STATUS_NO_PERM"):
-        raise HelperDenied("AMD SMI: no permission to talk to the amdgpu driver") from None
-    raise HelperBroken(f"AMD SMI did not initialise: {words}") from None
+        raise HelperDenied("AMD SMI: no permission to talk to the amdgpu driver", cause="denied") from None
+    raise HelperBroken(f"AMD SMI did not initialise: {words}", cause="unknown") from None
 
 
 def _words(error: Any) -> str:

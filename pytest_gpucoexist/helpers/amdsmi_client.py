@@ -28,21 +28,27 @@ def load_amdsmi_client() -> tuple[Any, dict[str, Any]]:
         module = importlib.import_module("amdsmi")
     except ModuleNotFoundError as error:
         if error.name == "amdsmi":
-            raise HelperAbsent("amdsmi is not installed (pip install 'pytest-gpucoexist[amd]')") from None
-        raise HelperBroken(f"amdsmi {version or ''} cannot be imported: {error}") from None
+            raise HelperAbsent(
+                "amdsmi is not installed (pip install 'pytest-gpucoexist[amd]')", cause="no-client"
+            ) from None
+        raise HelperBroken(f"amdsmi {version or ''} cannot be imported: {error}", cause="client") from None
     except KeyError as error:
         unloadable = _unloadable()
         if unloadable is not None:
             raise HelperBroken(
-                f"amdsmi {version or ''} is installed, but its library cannot be loaded: {unloadable}"
+                f"amdsmi {version or ''} is installed, but its library cannot be loaded: {unloadable}",
+                cause="library",
             ) from None
         raise HelperAbsent(
-            f"amdsmi {version or ''} is installed, but found no {error.args[0]}: install amd-smi-lib, or set ROCM_PATH"
+            f"amdsmi {version or ''} is installed, but found no {error.args[0]}: install amd-smi-lib, or set ROCM_PATH",
+            cause="no-library",
         ) from None
     except AttributeError as error:
-        raise HelperBroken(_mismatch(version, str(error))) from None
+        raise HelperBroken(_mismatch(version, str(error)), cause="library") from None
     except Exception as error:  # noqa: BLE001 - whatever the import raises is a fact about the package
-        raise HelperBroken(f"amdsmi {version or ''} cannot be imported: {type(error).__name__}: {error}") from None
+        raise HelperBroken(
+            f"amdsmi {version or ''} cannot be imported: {type(error).__name__}: {error}", cause="client"
+        ) from None
     client = {
         "distribution": name,
         "version": version or getattr(module, "__version__", None),

@@ -1,7 +1,8 @@
 """One guarded value of a vendor library's reply: `{"value": …}`, or why there is none.
 
 A reply is JSON. Each of its values is read under a guard of its own, so that one function that fails hides nothing
-else: `{"value": 24564}` when it answered, `{"status": "unsupported", "detail": "Not Supported"}` when it did not.
+else: `{"value": 24564}` when it answered, `{"status": "unsupported", "detail": "Not Supported"}` when it did not, with
+the library's own number as `code` where the status is `broken`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ Cell = dict[str, Any]
 class NotKnown(Exception):  # noqa: N818 - not an error: an answer about what is not there
     """A value that the library could not give: a status of `Fact` and the reason in words."""
 
-    def __init__(self, status: str, detail: str) -> None:
-        super().__init__(status, detail)
+    def __init__(self, status: str, detail: str, code: int | None = None) -> None:
+        super().__init__(status, detail, code)
         self.status = status
         self.detail = detail
+        self.code = code
 
 
 def cell(explain: Callable[[Exception], NotKnown], read: Callable[..., Any], *arguments: Any) -> Cell:
@@ -33,7 +35,8 @@ def cell(explain: Callable[[Exception], NotKnown], read: Callable[..., Any], *ar
         known = why
     except Exception as error:  # noqa: BLE001 - whatever a client raises is a fact about that client
         known = explain(error)
-    return {"status": known.status, "detail": known.detail}
+    said: Cell = {"status": known.status, "detail": known.detail}
+    return said if known.code is None else {**said, "code": known.code}
 
 
 def plain_text(value: object) -> str:

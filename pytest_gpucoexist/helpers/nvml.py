@@ -7,8 +7,8 @@
                   "uuid": CELL, "pci": CELL, …},                                         every name in `FIELDS`
                  …]}
 
-CELL is `{"value": …}` or `{"status", "detail"}`. A device whose handle fails has a `fault` and no fields; the others
-are not touched by it. Of the fields that are not plain numbers or texts:
+CELL is `{"value": …}` or `{"status", "detail"}`, with NVML's number as "code" where it broke. A device whose handle
+fails has a `fault` and no fields; the others are not touched by it. Of the fields that are not plain numbers or texts:
 
     pci           {"address": "00000000:41:00.0", "device": "0x268410de", "subsystem": "0x16f410de"}
     memory        {"total": bytes, "used": bytes, "free": bytes}; bar1 likewise
@@ -17,6 +17,10 @@ are not touched by it. Of the fields that are not plain numbers or texts:
     processes     [{"pid", "memory": bytes | null, "kind": "compute" | "graphics", "gi": id | null, "ci": id | null}]
     p2p           [{"peer": index, "read": "ok" | reason, "write": …, "atomics": …}]: one per other device
     mig_devices   [{"uuid", "name", "gi", "ci", "memory", "profile", "processes"}]: CELL each; [] when MIG is off
+
+The request `{"health": true}` adds `health` to each device, and `confidential_compute` (`helpers/nvml_health.py`).
+A refusal carries `{"cause"}`: `no-client`, `client`, `no-library`, `library`, `not-loaded`, `denied`, `mismatch`,
+`lost` or `unknown`.
 """
 
 from __future__ import annotations
@@ -25,8 +29,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pytest_gpucoexist.helpers.cells import Cell, NotKnown, cell, plain_text
+from pytest_gpucoexist.helpers.cells import Cell, NotKnown, plain_text
+from pytest_gpucoexist.helpers.nvml_cells import nvml_cell
 from pytest_gpucoexist.helpers.nvml_client import load_nvml_client, open_library_error
+from pytest_gpucoexist.helpers.nvml_health import confidential_compute, health_of
 from pytest_gpucoexist.helpers.protocol import HelperAbsent, HelperBroken, HelperDenied, HelperUnsupported
 
 __all__ = ["FIELDS", "MIG_FIELDS", "answer"]
@@ -51,19 +57,21 @@ _P2P_CAPS = {"read": 0, "write": 1, "atomics": 3}
 _NO_INSTANCE = 0xFFFFFFFF
 
 
-def answer(_request: Mapping[str, Any]) -> dict[str, Any]:
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Ask NVML for everything. Raises HelperAbsent, HelperUnsupported, HelperDenied or HelperBroken."""
     nvml, client = load_nvml_client()
     _initialise(nvml)
+    health = bool(request.get("health"))
     try:
         count = nvml.nvmlDeviceGetCount()
         return {
             "client": client,
-            "driver_version": _cell(nvml, _text, nvml.nvmlSystemGetDriverVersion),
-            "nvml_version": _cell(nvml, _text, nvml.nvmlSystemGetNVMLVersion),
-            "cuda_driver_version": _cell(nvml, nvml.nvmlSystemGetCudaDriverVersion),
+            "driver_version": nvml_cell(nvml, _text, nvml.nvmlSystemGetDriverVersion),
+            "nvml_version": nvml_cell(nvml, _text, nvml.nvmlSystemGetNVMLVersion),
+            "cuda_driver_version": nvml_cell(nvml, nvml.nvmlSystemGetCudaDriverVersion),
             "count": count,
-            "devices": list(_devices(nvml, count)),
+            "devices": list(_devices(nvml, count, health=health)),
+            **({"confidential_compute": nvml_cell(nvml, confidential_compute, nvml)} if health else {}),
         }
     finally:
         with contextlib.suppress(nvml.NVMLError):
@@ -78,49 +86,39 @@ def _initialise(nvml: Any) -> None:
         if code == nvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             reason = open_library_error()
             if "No such file" not in reason:
-                raise HelperBroken(f"NVML cannot be loaded: {reason}") from None
-            raise HelperAbsent(f"NVML is not installed: {reason}") from None
+                raise HelperBroken(f"NVML cannot be loaded: {reason}", cause="library") from None
+            raise HelperAbsent(f"NVML is not installed: {reason}", cause="no-library") from None
         if code == nvml.NVML_ERROR_DRIVER_NOT_LOADED:
-            raise HelperUnsupported("NVML is installed, but the nvidia driver is not loaded") from None
+            raise HelperUnsupported(
+                "NVML is installed, but the nvidia driver is not loaded", cause="not-loaded"
+            ) from None
         if code == nvml.NVML_ERROR_NO_PERMISSION:
-            raise HelperDenied("NVML: no permission to talk to the nvidia driver") from None
+            raise HelperDenied("NVML: no permission to talk to the nvidia driver", cause="denied") from None
         if code == nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
             raise HelperBroken(
                 "driver/library version mismatch: the nvidia libraries were updated under the loaded kernel module;"
-                " reboot or reload the module"
+                " reboot or reload the module",
+                cause="mismatch",
             ) from None
-        raise HelperBroken(f"NVML did not initialise: {error}") from None
-
-
-def _cell(nvml: Any, read: Callable[..., Any], *arguments: Any) -> Cell:
-    def explain(error: Exception) -> NotKnown:
-        if isinstance(error, AttributeError) and "nvml" in str(error):
-            return NotKnown("unsupported", f"this version of nvidia-ml-py has no such function: {error}")
-        if not isinstance(error, nvml.NVMLError):
-            return NotKnown("broken", f"{type(error).__name__}: {error}")
-        statuses = {
-            nvml.NVML_ERROR_NOT_SUPPORTED: "unsupported",
-            nvml.NVML_ERROR_NO_PERMISSION: "denied",
-            nvml.NVML_ERROR_NOT_FOUND: "absent",
-        }
-        return NotKnown(statuses.get(error.value, "broken"), f"NVML: {error}")
-
-    return cell(explain, read, *arguments)
+        cause = "lost" if code == nvml.NVML_ERROR_GPU_IS_LOST else "unknown"
+        raise HelperBroken(f"NVML did not initialise: {error}", cause=cause) from None
 
 
 def _text(read: Callable[..., object], *arguments: Any) -> str:
     return plain_text(read(*arguments))
 
 
-def _devices(nvml: Any, count: int) -> Iterator[dict[str, Any]]:
-    handles = [_cell(nvml, nvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
+def _devices(nvml: Any, count: int, *, health: bool) -> Iterator[dict[str, Any]]:
+    handles = [nvml_cell(nvml, nvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
     for index, handle in enumerate(handles):
         if "value" not in handle:
             yield {"index": index, "fault": handle}
             continue
         device = handle["value"]
-        fields = {name: _cell(nvml, read, nvml, device) for name, read in FIELDS.items()}
-        fields["p2p"] = _cell(nvml, _peers, nvml, index, handles)
+        fields = {name: nvml_cell(nvml, read, nvml, device) for name, read in FIELDS.items()}
+        fields["p2p"] = nvml_cell(nvml, _peers, nvml, index, handles)
+        if health:
+            fields["health"] = health_of(nvml, device)
         yield {"index": index, "fault": None, **fields}
 
 
@@ -155,7 +153,7 @@ def _pcie(nvml: Any, device: Any) -> dict[str, Cell]:
         "max_generation": nvml.nvmlDeviceGetMaxPcieLinkGeneration,
         "max_width": nvml.nvmlDeviceGetMaxPcieLinkWidth,
     }
-    return {name: _cell(nvml, read, device) for name, read in reads.items()}
+    return {name: nvml_cell(nvml, read, device) for name, read in reads.items()}
 
 
 def _memory_nodes(nvml: Any, device: Any) -> list[int]:
@@ -197,7 +195,7 @@ def _peers(nvml: Any, index: int, handles: list[Cell]) -> list[dict[str, Any]]:
         if peer == index or "value" not in handle:
             continue
         answers = {
-            name: _cell(nvml, nvml.nvmlDeviceGetP2PStatus, device, handle["value"], capability)
+            name: nvml_cell(nvml, nvml.nvmlDeviceGetP2PStatus, device, handle["value"], capability)
             for name, capability in _P2P_CAPS.items()
         }
         peers.append({"peer": peer} | {name: _p2p_text(status) for name, status in answers.items()})
@@ -213,14 +211,14 @@ def _mig_devices(nvml: Any, device: Any) -> list[dict[str, Cell]]:
         return []
     instances = []
     for slot in range(nvml.nvmlDeviceGetMaxMigDeviceCount(device)):
-        handle = _cell(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, device, slot)
+        handle = nvml_cell(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, device, slot)
         if handle.get("status") == "absent":
             continue  # slots are numbered to the most that the board can have; empty ones are NOT_FOUND
         if "value" not in handle:
             instances.append(dict.fromkeys(MIG_FIELDS, handle))
             continue
         instance = handle["value"]
-        instances.append({name: _cell(nvml, read, nvml, instance) for name, read in MIG_FIELDS.items()})
+        instances.append({name: nvml_cell(nvml, read, nvml, instance) for name, read in MIG_FIELDS.items()})
     return instances
 
 

@@ -35,20 +35,25 @@ def load_nvml_client() -> tuple[Any, dict[str, Any]]:
         distribution = metadata.distribution(_DISTRIBUTION)
     except metadata.PackageNotFoundError:
         if found is None:
-            raise HelperAbsent(f"{_DISTRIBUTION} is not installed (pip install 'pytest-gpucoexist[nvidia]')") from None
+            raise HelperAbsent(
+                f"{_DISTRIBUTION} is not installed (pip install 'pytest-gpucoexist[nvidia]')", cause="no-client"
+            ) from None
         raise HelperBroken(
-            f"pynvml would be imported from {found}, which is not {_DISTRIBUTION}; install {_DISTRIBUTION}"
+            f"pynvml would be imported from {found}, which is not {_DISTRIBUTION}; install {_DISTRIBUTION}",
+            cause="client",
         ) from None
     path = os.path.realpath(str(distribution.locate_file("pynvml.py")))
     if not os.path.isfile(path):
         raise HelperBroken(
             f"{_DISTRIBUTION} {distribution.version} is installed but {path} is missing; reinstall it"
-            + (f" (pynvml would be imported from {found})" if found else "")
+            + (f" (pynvml would be imported from {found})" if found else ""),
+            cause="client",
         )
     if not _is_as_installed(distribution, path):
         raise HelperBroken(
             f"{path} is not the file that {_DISTRIBUTION} {distribution.version} installed: another distribution"
-            f" overwrote it; reinstall {_DISTRIBUTION}"
+            f" overwrote it; reinstall {_DISTRIBUTION}",
+            cause="client",
         )
     client = {
         "distribution": _DISTRIBUTION,

@@ -18,9 +18,13 @@ __all__ = ["HelperAbsent", "HelperBroken", "HelperDenied", "HelperRefusal", "Hel
 
 
 class HelperRefusal(Exception):  # noqa: N818 - not an error: an answer about what is not there
-    """Base of the answers that say why there is none."""
+    """Base of the answers that say why there is none. `cause` is a word for programs, where a helper has one."""
 
     status: ClassVar[str]
+
+    def __init__(self, detail: str, *, cause: str | None = None) -> None:
+        super().__init__(detail)
+        self.cause = cause
 
 
 class HelperAbsent(HelperRefusal):

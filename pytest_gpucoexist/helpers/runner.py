@@ -28,7 +28,8 @@ def main(answer_fd: int, module: str, request: dict[str, Any], limit_s: float) -
         data = importlib.import_module(module).answer(request)
         text = json.dumps({"status": "ok", "data": data})
     except HelperRefusal as refusal:
-        text = json.dumps({"status": refusal.status, "detail": str(refusal)[:_DETAIL_CHARACTERS]})
+        refused = {"status": refusal.status, "detail": str(refusal)[:_DETAIL_CHARACTERS]}
+        text = json.dumps(refused if refusal.cause is None else {**refused, "data": {"cause": refusal.cause}})
     except BaseException as exc:  # noqa: BLE001 - KeyError at import, SystemExit, anything: each is an answer
         detail = f"{type(exc).__name__}: {exc}"[:_DETAIL_CHARACTERS]
         text = json.dumps({"status": "broken", "detail": detail})

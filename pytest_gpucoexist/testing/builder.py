@@ -127,6 +127,13 @@ class MachineBuilder:
         user = GpuUser(pid=pid, memory_bytes=memory_bytes, kind=kind)
         return self._change(gpu, processes=(*part.processes, user))
 
+    def with_health(self, gpu: str, **values: Any) -> MachineBuilder:
+        """Let NVML or AMD SMI say something else about a board's health, by the names in `helpers/*_health.py`.
+
+        A value that is None is one that the board does not have; `{"status", "detail"}` one that could not be read.
+        """
+        return self._change(gpu, health={**self._find(gpu).health, **values})
+
     def with_identity(self, identity: Identity) -> MachineBuilder:
         """Let another user look at the machine."""
         return self._with(identity=identity)

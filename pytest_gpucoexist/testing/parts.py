@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pytest_gpucoexist.host.base import HelperReply, Identity, Node
 from pytest_gpucoexist.testing.catalogue import GpuModel
@@ -39,7 +40,8 @@ class SwitchPart:
 class GpuPart:
     """A GPU in its place, and what is wrong with it.
 
-    `driver` None: no driver is bound. `link` overrides the current (GT/s, width).
+    `driver` None: no driver is bound. `link` overrides the current (GT/s, width). `health` overrides what its vendor's
+    library says of its health.
     """
 
     model: GpuModel
@@ -54,6 +56,7 @@ class GpuPart:
     memory_used_bytes: int = 0
     instances: tuple[MigInstance, ...] = ()
     processes: tuple[GpuUser, ...] = ()
+    health: Mapping[str, Any] = field(default_factory=dict)
     lost: bool = False
     denied: bool = False
     withheld: bool = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpucoexist.host.base import HelperReply
 from pytest_gpucoexist.testing.config import SPEED_CODES
 from pytest_gpucoexist.testing.drivers import VBIOS
+from pytest_gpucoexist.testing.health import amdsmi_health, nvml_health
 from pytest_gpucoexist.testing.vendor_replies import AmdGpu, NvmlGpu, amdsmi_reply, nvml_reply
 
 if TYPE_CHECKING:
@@ -28,11 +29,16 @@ def nvml_answer(gpus: Sequence[DrivenGpu], parts: MachineParts) -> HelperReply:
     """Answer as NVML does: it counts the GPUs of its driver whose nodes this process may open."""
     driven = [gpu for gpu in gpus if gpu.part.driver == "nvidia"]
     if not driven:
-        return HelperReply(status="absent", detail=f"NVML is not installed: {_NO_NVML}")
+        return HelperReply(status="absent", data={"cause": "no-library"}, detail=f"NVML is not installed: {_NO_NVML}")
     counted = [gpu for gpu in driven if not gpu.part.withheld and not gpu.part.denied]
     if not counted:
-        return HelperReply(status="denied", detail="NVML: no permission to talk to the nvidia driver")
+        detail = "NVML: no permission to talk to the nvidia driver"
+        return HelperReply(status="denied", data={"cause": "denied"}, detail=detail)
     data = nvml_reply([_nvml_gpu(gpu) for gpu in counted], driver_version=parts.nvidia_driver)
+    for gpu, device in zip(counted, data["devices"], strict=True):
+        if device["fault"] is None:
+            device["health"] = nvml_health(gpu.part.model, gpu.part.health)
+    data["confidential_compute"] = {"status": "unsupported", "detail": "NVML: Not Supported"}
     return HelperReply(status="ok", data=data, duration_s=0.1)
 
 
@@ -40,9 +46,11 @@ def amdsmi_answer(gpus: Sequence[DrivenGpu], parts: MachineParts) -> HelperReply
     """Answer as AMD SMI does: it counts the GPUs that amdgpu drives and that were granted."""
     driven = [gpu for gpu in gpus if gpu.part.driver == "amdgpu" and not gpu.part.withheld]
     if not driven:
-        return HelperReply(status="unsupported", detail="AMD SMI is installed, but the amdgpu driver is not loaded")
+        detail = "AMD SMI is installed, but the amdgpu driver is not loaded"
+        return HelperReply(status="unsupported", data={"cause": "not-loaded"}, detail=detail)
     data = amdsmi_reply([_amd_gpu(gpu) for gpu in driven], driver_version=parts.kernel)
     for gpu, device in zip(driven, data["devices"], strict=True):
+        device["health"] = amdsmi_health(gpu.part.model, gpu.part.health)
         if gpu.part.lost:
             _break(device)
     return HelperReply(status="ok", data=data, duration_s=0.1)
@@ -106,5 +114,7 @@ def _amd_gpu(gpu: DrivenGpu) -> AmdGpu:
 def _break(device: dict[str, Any]) -> None:
     """Let everything but the address fail: AMD SMI still finds the folder in sysfs."""
     for name in device:
-        if name not in {"index", "fault", "bdf"}:
+        if name == "health":
+            device[name] = {each: dict(_AMD_LOST) for each in device[name]}
+        elif name not in {"index", "fault", "bdf"}:
             device[name] = dict(_AMD_LOST)

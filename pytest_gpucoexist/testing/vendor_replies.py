@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["AmdGpu", "GpuUser", "MigInstance", "NvmlGpu", "amdsmi_reply", "nvml_reply"]
 
 _P2P_OK, _P2P_NO = "ok", "chipset not supported"
+_CODES = {"NVML: GPU is lost": 15}  # nvml.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,8 @@ def nvml_reply(
 def _nvml_device(index: int, gpu: NvmlGpu, peers: list[int], p2p: Collection[tuple[int, int]]) -> dict[str, Any]:
     if gpu.fault is not None:
         status, detail = gpu.fault
-        return {"index": index, "fault": {"status": status, "detail": detail}}
+        code = {"code": _CODES[detail]} if detail in _CODES else {}
+        return {"index": index, "fault": {"status": status, "detail": detail, **code}}
     subvendor, _, subdevice = gpu.subsystem_id.partition(":")
     address = f"{int(gpu.pci_address.split(':')[0], 16):08X}{gpu.pci_address[-8:].upper()}"
     return {

@@ -147,12 +147,12 @@ def test_amdsmi_that_does_not_initialise(machine: FakeMachine, code: int, status
     [
         (3, {"status": "unsupported", "detail": "NVML: Not Supported"}),
         (4, {"status": "denied", "detail": "NVML: Insufficient Permissions"}),
-        (13, {"status": "broken", "detail": "NVML: Function Not Found"}),
-        (15, {"status": "broken", "detail": "NVML: GPU is lost"}),
-        (999, {"status": "broken", "detail": "NVML: Unknown Error"}),
+        (13, {"status": "broken", "detail": "NVML: Function Not Found", "code": 13}),
+        (15, {"status": "broken", "detail": "NVML: GPU is lost", "code": 15}),
+        (999, {"status": "broken", "detail": "NVML: Unknown Error", "code": 999}),
     ],
 )
-def test_a_field_of_nvml_fails_alone(machine: FakeMachine, code: int, cell: dict[str, str]) -> None:
+def test_a_field_of_nvml_fails_alone(machine: FakeMachine, code: int, cell: dict[str, object]) -> None:
     machine.nvidia(RTX_4090)
     machine.fault("nvidia.0.nvmlDeviceGetEccMode", f"status {code}")
     device = ask("nvml").data["devices"][0]

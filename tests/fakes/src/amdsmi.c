@@ -325,3 +325,50 @@ API amdsmi_is_P2P_accessible(struct handle *device, struct handle *peer, bool *o
     *out = number(pair("p2p", device, peer), 0) != 0;
     return AMDSMI_STATUS_SUCCESS;
 }
+
+/* ---- health ---- */
+
+NUMBER(amdsmi_get_gpu_bad_page_threshold, uint32_t, "bad_page_threshold")
+NUMBER(amdsmi_gpu_xgmi_error_status, uint32_t, "xgmi_error")
+
+/* Degrees: `amd.0.temperature.SENSOR.METRIC` by the wrapper's numbers. */
+API amdsmi_get_temp_metric(struct handle *device, uint32_t sensor, uint32_t metric, int64_t *out) {
+    ENTER(device, out);
+    const char *text = described(VENDOR ".%d.temperature.%u.%u", device->gpu, sensor, metric);
+    if (!text)
+        return AMDSMI_STATUS_NOT_SUPPORTED;
+    *out = (int64_t)number(text, 0);
+    return AMDSMI_STATUS_SUCCESS;
+}
+
+API amdsmi_get_power_cap_info(struct handle *device, uint32_t sensor, amdsmi_power_cap_info_t *out) {
+    ENTER(device, out);
+    (void)sensor;
+    if (!field(device, "power_cap"))
+        return AMDSMI_STATUS_NOT_SUPPORTED;
+    memset(out, 0, sizeof *out);
+    out->power_cap = field_number(device, "power_cap", 0);
+    out->default_power_cap = field_number(device, "power_cap_default", 0);
+    return AMDSMI_STATUS_SUCCESS;
+}
+
+API amdsmi_get_gpu_activity(struct handle *device, amdsmi_engine_usage_t *out) {
+    ENTER(device, out);
+    if (!field(device, "activity"))
+        return AMDSMI_STATUS_NOT_SUPPORTED;
+    memset(out, 0xff, sizeof *out);
+    out->gfx_activity = (uint32_t)field_number(device, "activity", 0);
+    return AMDSMI_STATUS_SUCCESS;
+}
+
+#ifdef HAS_amdsmi_violation_status_t_active_ppt_pwr
+API amdsmi_get_violation_status(struct handle *device, amdsmi_violation_status_t *out) {
+    ENTER(device, out);
+    if (!field(device, "violation_power"))
+        return AMDSMI_STATUS_NOT_SUPPORTED;
+    memset(out, 0xff, sizeof *out);
+    out->active_ppt_pwr = (uint8_t)field_number(device, "violation_power", 0);
+    out->active_socket_thrm = (uint8_t)field_number(device, "violation_socket", 0);
+    return AMDSMI_STATUS_SUCCESS;
+}
+#endif

@@ -448,3 +448,137 @@ API nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *out) {
     out->memory = (unsigned)field_number(device, "memory_utilization", 0);
     return NVML_SUCCESS;
 }
+
+/* ---- health: errors of memory, repairs, what the driver wants done ---- */
+
+static nvmlReturn_t give_counts(nvmlDevice_t device, const char *const *names, unsigned **out, unsigned count) {
+    if (!field(device, names[0]))
+        return NVML_ERROR_NOT_SUPPORTED;
+    for (unsigned at = 0; at < count; at++)
+        *out[at] = (unsigned)field_number(device, names[at], 0);
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetTotalEccErrors(
+    nvmlDevice_t device, nvmlMemoryErrorType_t kind, nvmlEccCounterType_t period, unsigned long long *out) {
+    ENTER(device, out);
+    static const char *const names[2][2] = {
+        {"ecc_corrected_volatile", "ecc_corrected_aggregate"},
+        {"ecc_uncorrected_volatile", "ecc_uncorrected_aggregate"},
+    };
+    if (kind > NVML_MEMORY_ERROR_TYPE_UNCORRECTED || period > NVML_AGGREGATE_ECC)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (field_number(device, "ecc", 0) == 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *out = field_number(device, names[kind][period], 0);
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErrorStatus_t *out) {
+    ENTER(device, out);
+    if (out->version != nvmlEccSramErrorStatus_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (!field(device, "sram_threshold_exceeded"))
+        return NVML_ERROR_NOT_SUPPORTED;
+    memset(out, 0, sizeof *out);
+    out->version = nvmlEccSramErrorStatus_v1;
+    out->bThresholdExceeded = (unsigned)field_number(device, "sram_threshold_exceeded", 0);
+    out->aggregateUncSecDed = field_number(device, "sram_uncorrectable_aggregate", 0);
+    out->volatileUncSecDed = field_number(device, "sram_uncorrectable_volatile", 0);
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetRemappedRows(
+    nvmlDevice_t device, unsigned *correctable, unsigned *uncorrectable, unsigned *pending, unsigned *failure) {
+    ENTER(device, correctable);
+    static const char *const names[] = {"rows_correctable", "rows_uncorrectable", "rows_pending", "rows_failure"};
+    return give_counts(device, names, (unsigned *[]){correctable, uncorrectable, pending, failure}, 4);
+}
+
+API nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *out) {
+    ENTER(device, out);
+    static const char *const names[] = {"banks_max", "banks_high", "banks_partial", "banks_low", "banks_none"};
+    return give_counts(device, names, (unsigned *[]){&out->max, &out->high, &out->partial, &out->low, &out->none}, 5);
+}
+
+API nvmlDeviceGetRetiredPages(
+    nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned *count, unsigned long long *out) {
+    ENTER(device, count);
+    int single = cause == NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS;
+    const char *pages = field(device, single ? "pages_single_bit" : "pages_double_bit");
+    if (!pages)
+        return NVML_ERROR_NOT_SUPPORTED;
+    unsigned found = (unsigned)number(pages, 0), room = *count;
+    *count = found;
+    if (found > 0 && (!out || room < found))
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned at = 0; at < found; at++)
+        out[at] = 0x1000ull * (at + 1);
+    return NVML_SUCCESS;
+}
+
+NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, nvmlEnableState_t, "pages_pending")
+
+API nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t device, nvmlUnrepairableMemoryStatus_v1_t *out) {
+    ENTER(device, out);
+    if (!field(device, "unrepairable_memory"))
+        return NVML_ERROR_NOT_SUPPORTED;
+    out->bUnrepairableMemory = (unsigned)field_number(device, "unrepairable_memory", 0);
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceValidateInforom(nvmlDevice_t device) {
+    ENTER(device, device);
+    if (!field(device, "inforom"))
+        return NVML_ERROR_NOT_SUPPORTED;
+    return field_number(device, "inforom", 1) ? NVML_SUCCESS : NVML_ERROR_CORRUPTED_INFOROM;
+}
+
+/* Fields by their number: `nvidia.0.field.230 = 1`. */
+API nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
+    ENTER(device, values);
+    for (int at = 0; at < count; at++) {
+        const char *text = described(VENDOR ".%d.field.%u", device->gpu, values[at].fieldId);
+        values[at].nvmlReturn = text ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+        values[at].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+        values[at].value.uiVal = (unsigned)number(text, 0);
+    }
+    return NVML_SUCCESS;
+}
+
+/* ---- health: heat and power ---- */
+
+API nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t kind, unsigned *out) {
+    ENTER(device, out);
+    const char *text = described(VENDOR ".%d.threshold.%d", device->gpu, (int)kind);
+    if (!text)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *out = (unsigned)number(text, 0);
+    return NVML_SUCCESS;
+}
+
+NUMBER(nvmlDeviceGetEnforcedPowerLimit, unsigned, "power_enforced_mw")
+NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, "power_default_mw")
+NUMBER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, "clocks_event_reasons")
+NUMBER(nvmlDeviceGetPcieReplayCounter, unsigned, "pcie_replays")
+
+/* ---- NVLink: `nvidia.0.nvlink.3.replay = 0`; a link without `up` is down ---- */
+
+API nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, nvmlEnableState_t *out) {
+    ENTER(device, out);
+    const char *up = described(VENDOR ".%d.nvlink.%u.up", device->gpu, link);
+    if (!up)
+        return link == 0 ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT;
+    *out = (nvmlEnableState_t)number(up, 0);
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetNvLinkErrorCounter(
+    nvmlDevice_t device, unsigned link, nvmlNvLinkErrorCounter_t counter, unsigned long long *out) {
+    ENTER(device, out);
+    static const char *const names[] = {"replay", "recovery", "crc"};
+    if (counter > NVML_NVLINK_ERROR_DL_CRC_FLIT)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *out = number(described(VENDOR ".%d.nvlink.%u.%s", device->gpu, link, names[counter]), 0);
+    return NVML_SUCCESS;
+}
