@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.host.base import Host
 
-__all__ = ["find_icds"]
+__all__ = ["find_icds", "named_library"]
 
 _OPENCL_FOLDER = "/etc/OpenCL/vendors"
 _VULKAN_FOLDERS = ("/usr/local/etc/vulkan/icd.d", "/etc/vulkan/icd.d")
@@ -55,20 +55,7 @@ def find_icds(host: Host) -> tuple[list[Runtime], list[Conflict]]:
 
 def _driver(host: Host, name: str, path: str) -> Runtime:
     """Read one manifest. Raises OSError or ValueError."""
-    version = None
-    if path.endswith(".json"):
-        data = json.loads(host.read_text(path))
-        icd = data.get("ICD") if isinstance(data, dict) else None
-        library = icd.get("library_path") if isinstance(icd, dict) else None
-        if not isinstance(icd, dict) or not isinstance(library, str):
-            raise ValueError("no ICD.library_path")
-        version = icd.get("api_version") if isinstance(icd.get("api_version"), str) else None
-    elif path.endswith(".icd"):
-        library = host.read_text(path).split("\n", 1)[0].strip()
-        if not library:
-            raise ValueError("names no library")
-    else:
-        library = path
+    library, version = named_library(path, host.read_text(path) if path.endswith((".json", ".icd")) else "")
     return Runtime(
         name=name,
         kind="runtime",
@@ -78,6 +65,26 @@ def _driver(host: Host, name: str, path: str) -> Runtime:
         built_for=library.rsplit("/", 1)[-1],
         source=path,
     )
+
+
+def named_library(path: str, text: str) -> tuple[str, str | None]:
+    """Return the library that a manifest names, as it stands there, and its API version. Raises ValueError.
+
+    `path` may be a library itself: what `OCL_ICD_VENDORS` can name.
+    """
+    if path.endswith(".json"):
+        data = json.loads(text)
+        icd = data.get("ICD") if isinstance(data, dict) else None
+        library = icd.get("library_path") if isinstance(icd, dict) else None
+        if not isinstance(icd, dict) or not isinstance(library, str):
+            raise ValueError("no ICD.library_path")
+        return library, icd.get("api_version") if isinstance(icd.get("api_version"), str) else None
+    if not path.endswith(".icd"):
+        return path, None
+    library = text.split("\n", 1)[0].strip()
+    if not library:
+        raise ValueError("names no library")
+    return library, None
 
 
 def _vendors(library: str, path: str) -> tuple[str, ...]:

@@ -209,3 +209,18 @@ def test_groups_are_read_from_the_file_and_asked_of_no_name_service(monkeypatch:
     assert "strangers" not in names
     monkeypatch.setattr(LocalHost, "read_text", lambda _self, path, _limit: Path("/nonexistent", path[1:]).read_text())
     assert host.identity().group_names == {}
+
+
+@linux
+def test_files_are_opened_for_reading_at_any_place_and_nothing_else_is_opened(tmp_path: Path) -> None:
+    host = LocalHost()
+    path = tmp_path / "libbig.so"
+    path.write_bytes(b"\x7fELF" + b"." * 100 + b"end")
+    with host.open_file(str(path)) as file:
+        file.seek(-3, os.SEEK_END)
+        assert file.read() == b"end"
+        assert not file.writable()
+    os.mkfifo(tmp_path / "fifo")
+    for other in ("/dev/null", str(tmp_path), str(tmp_path / "fifo")):
+        assert code_of(partial(host.open_file, other)) == errno.EINVAL
+    assert code_of(partial(host.open_file, str(tmp_path / "none"))) == errno.ENOENT

@@ -530,3 +530,28 @@ def test_what_nobody_knows_about_a_node_stays_unknown(tmp_path: Path) -> None:
     write_recording(host, str(tmp_path / "r.tar"))
     with pytest.raises(OSError, match="No data available"):
         open_recording(str(tmp_path / "r.tar")).may_open("/dev/dri/renderD128", write=True)
+
+
+def test_of_a_file_that_was_opened_a_record_keeps_that_it_is_there_and_not_its_content(tmp_path: Path) -> None:
+    library = tmp_path / "libamdhip64.so.6"
+    library.write_bytes(b"\x7fELF" + bytes(1000))
+    host = RecordingHost(local_host())
+    with host.open_file(str(library)) as file:
+        assert file.read(4) == b"\x7fELF"
+    tree, manifest = host.recorded()
+    replay = ReplayHost(tree, manifest, name="record")
+    assert replay.stat(str(library)).size_bytes == 1004
+    with pytest.raises(OSError, match="No data available") as failure:
+        replay.open_file(str(library))
+    assert failure.value.errno == errno.ENODATA
+    with pytest.raises(FileNotFoundError):
+        replay.open_file(f"{library}.5")
+
+
+def test_a_file_of_a_tree_can_be_opened() -> None:
+    host = a_machine().with_file("/usr/lib/libx.so", b"0123456789").host()
+    with host.open_file("/usr/lib/libx.so") as file:
+        file.seek(5)
+        assert file.read(2) == b"56"
+    with pytest.raises(OSError, match="Invalid argument"):
+        host.open_file("/usr/lib")

@@ -1,4 +1,4 @@
-"""Runtime libraries: what is mapped, what the loaders' manifests name, what the environment overrides, what pip mixed."""
+"""Runtime libraries: what is mapped, what loaders' manifests name, what variables override, what pip mixed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["different", "fingerprint"]
 
-# The head has the ELF header, the program headers and, where linkers put it, the build id; the tail the section headers.
+# The head has the ELF header, the program headers and, with usual linkers, the build id; the tail the section headers.
 _PART_BYTES = 1 << 16
 
 
