@@ -1,0 +1,84 @@
+"""NVIDIA's libraries in a container are those of the host at the container's start; its kernel module may be newer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.gates.container.place import container_of
+from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown
+from pytest_gpucoexist.gates.registry import gate
+from pytest_gpucoexist.model.verdicts import Evidence
+from pytest_gpucoexist.probes.nvidia_driver import VERSION_FILE, parse_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_gpucoexist.gates.subject import Subject
+    from pytest_gpucoexist.model.machine import Runtime
+
+__all__ = ["library_versions"]
+
+_FILES = {"cuda": "libcuda", "nvml": "libnvidia-ml"}
+
+
+@gate(
+    "ctr.lib_match",
+    group="container",
+    vendors=("nvidia",),
+    severity="fail",
+    blocking=True,
+    title="the container's NVIDIA libraries are those of the host's driver",
+    reads="/proc/driver/nvidia/version, and the versions in the names of libcuda.so.* and libnvidia-ml.so.*",
+    criterion="the version of the kernel module and of each library are equal (CUDA's compat packages may be newer)",
+    why="a driver that was updated on the host under a running container, or libraries baked into the image: NVML says "
+    "'Driver/library version mismatch' and CUDA finds no device",
+    action="start the container again after an update of the host's driver; take NVIDIA's driver libraries out of "
+    "the image",
+    source="tinygrad/open-gpu-kernel-modules#47",
+)
+def library_versions(subject: Subject) -> Iterator[Finding]:
+    """Compare the library that the loader takes first with the kernel module."""
+    if container_of(subject) is None:
+        yield skipped("not in a container: drv.nv.version_match compares a host's libraries")
+        return
+    gpus = [gpu for gpu in subject.functions("nvidia") if gpu.driver == "nvidia"]
+    if not gpus:
+        yield skipped("the nvidia driver is bound to no GPU here")
+        return
+    text = subject.read(VERSION_FILE)
+    parsed = parse_version(text.text or "")
+    if parsed is None:
+        found = text.detail or text.status if text.text is None else repr(text.text[:60])
+        yield unknown("the kernel module's version cannot be read", Evidence(source=VERSION_FILE, found=found), on=gpus)
+        return
+    kernel = parsed[0]
+    wrong: list[Evidence] = []
+    right: list[Evidence] = []
+    for name, stem in _FILES.items():
+        first = next((each for each in subject.machine.runtimes if each.name == name and _is_drivers(each)), None)
+        if first is None or first.path is None:
+            continue
+        version = _version(first)
+        if version is None:
+            continue
+        evidence = Evidence(source=first.path, found=f"{stem} {version}", expected=kernel)
+        (right if version == kernel else wrong).append(evidence)
+    module = Evidence(source=VERSION_FILE, found=kernel)
+    if wrong:
+        said = " and ".join(each.found for each in wrong)
+        yield failed(f"this container has {said}, and the host's kernel module is {kernel}", module, *wrong, on=gpus)
+    elif right:
+        yield passed(f"libraries and kernel module are {kernel}", module, *right, on=gpus)
+    else:
+        yield unknown("no libcuda or libnvidia-ml was found whose name tells its version", module, on=gpus)
+
+
+def _is_drivers(runtime: Runtime) -> bool:
+    """Leave out what is meant to differ: CUDA's forward compatibility packages, the toolkit's stubs."""
+    path = runtime.path or ""
+    return runtime.kind == "runtime" and "/compat" not in path and "/stubs/" not in path
+
+
+def _version(runtime: Runtime) -> str | None:
+    version = (runtime.built_for or "").removeprefix("driver ") if runtime.name == "cuda" else runtime.version or ""
+    return version if "." in version else None

@@ -1,0 +1,103 @@
+"""CPUs that a container may use, and what its seccomp filter may take away."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.gates.container.place import cgroup_paths, container_of
+from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
+from pytest_gpucoexist.gates.registry import gate
+from pytest_gpucoexist.model.verdicts import Evidence, Fix
+from pytest_gpucoexist.probes.parse import cpus_of_list, list_of_cpus
+from pytest_gpucoexist.probes.reader import Bad
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_gpucoexist.gates.subject import Subject
+
+__all__ = ["cpuset", "seccomp"]
+
+_STATUS = "/proc/self/status"
+_CAP_SYS_NICE = 23
+
+
+@gate(
+    "ctr.pids_cpuset",
+    group="container",
+    title="the container has CPUs that are near its GPUs",
+    reads="cpuset.cpus.effective of the control group, local_cpulist of each GPU",
+    criterion="each GPU has a CPU of its own NUMA node among those of the container",
+    why="a container that was pinned to the other socket copies every buffer across it, at a third of the bandwidth",
+    action="start the container with CPUs of the GPU's node (docker --cpuset-cpus; Kubernetes' topology manager)",
+    source="derived from numa.affinity; mpicbg-scicomp/gearshifft PR#82",
+)
+def cpuset(subject: Subject) -> Iterator[Finding]:
+    """Intersect the control group's CPUs with those near each GPU."""
+    if container_of(subject) is None:
+        yield skipped("not in a container: numa.affinity judges a host")
+        return
+    folders = [*cgroup_paths(subject), "/sys/fs/cgroup/cpuset"]
+    paths = [f"{folder}/cpuset.cpus.effective" for folder in folders]
+    paths += ["/sys/fs/cgroup/cpuset/cpuset.effective_cpus", "/sys/fs/cgroup/cpuset/cpuset.cpus"]
+    text = next((text for path in paths if (text := subject.read(path)).text), None)
+    cpus = Bad("no cpuset can be read") if text is None else cpus_of_list(text.text or "")
+    if isinstance(cpus, Bad) or text is None or not cpus:
+        found = cpus.detail if isinstance(cpus, Bad) else "empty"
+        yield unknown(
+            "the container's CPUs are not told", Evidence(source=paths[0], found=found, expected="a CPU list")
+        )
+        return
+    for gpu in subject.functions():
+        near = cpus_of_list(gpu.local_cpulist or "")
+        if isinstance(near, Bad) or not near:
+            yield unknown(
+                "which CPUs are near the GPU is not told", Evidence(source="local_cpulist", found="not told"), on=[gpu]
+            )
+            continue
+        evidence = Evidence(source=text.path, found=list_of_cpus(cpus), expected=f"one of {gpu.local_cpulist}")
+        if set(cpus) & set(near):
+            yield passed("the container has CPUs near the GPU", evidence, on=[gpu])
+        else:
+            fix = [Fix(lines=(f"docker run --cpuset-cpus {gpu.local_cpulist} …",))]
+            yield warned(f"the container has no CPU near the GPU: {list_of_cpus(cpus)}", evidence, on=[gpu], fix=fix)
+
+
+@gate(
+    "ctr.seccomp",
+    group="container",
+    severity="info",
+    title="memory may be placed on a node",
+    reads="/proc/self/status: Seccomp, CapEff",
+    criterion="on a machine of several nodes: no seccomp filter, or CAP_SYS_NICE, which docker's filter asks for",
+    why="docker's filter answers mbind, set_mempolicy and move_pages with EPERM to a process without CAP_SYS_NICE: "
+    "buffers then lie where they fall, and nobody says so",
+    action="start the container with --cap-add SYS_NICE, or with a seccomp profile that allows mbind",
+    source="moby/profiles seccomp/default.json (mbind under CAP_SYS_NICE); ROCm/TransferBench CheckPages",
+)
+def seccomp(subject: Subject) -> Iterator[Finding]:
+    """Say whether a filter may stand between a test and its NUMA node."""
+    if len([node for node in subject.machine.numa_nodes if node.cpulist]) < 2:
+        yield skipped("one NUMA node: there is nothing to place")
+        return
+    text = subject.read(_STATUS)
+    mode = re.search(r"^Seccomp:\s*([012])$", text.text or "", re.MULTILINE)
+    held = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", text.text or "", re.MULTILINE)
+    if mode is None:
+        found = text.detail or text.status if text.text is None else "no line Seccomp"
+        yield unknown("whether a seccomp filter is in force is not told", Evidence(source=_STATUS, found=found))
+        return
+    evidence = Evidence(
+        source=_STATUS,
+        found=f"Seccomp {mode[1]}, CapEff {held[1] if held else '?'}",
+        expected="Seccomp 0, or CAP_SYS_NICE",
+    )
+    if mode[1] == "0":
+        yield passed("no seccomp filter is in force", evidence)
+    elif held is not None and int(held[1], 16) >> _CAP_SYS_NICE & 1:
+        yield passed("a seccomp filter is in force, and CAP_SYS_NICE passes docker's", evidence)
+    else:
+        yield unknown(
+            "a seccomp filter is in force and may refuse mbind and move_pages: placement is not sure", evidence
+        )
