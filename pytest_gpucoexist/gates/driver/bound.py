@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.gates.asked import VENDOR_NAMES as NAMES
 from pytest_gpucoexist.gates.driver.generations import outdated
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.kernel_module.advice import FORCED_OUT, keep_out, rebuild_initramfs
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["OWN_DRIVERS", "bound_driver", "is_own"]
 
 OWN_DRIVERS = {"nvidia": ("nvidia",), "amd": ("amdgpu",), "intel": ("i915", "xe")}
-NAMES = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 PROMISES = {"nvidia": ("nvidia", "cuda"), "amd": ("amd", "rocm"), "intel": ("intel",)}
 
 # Drivers that hold a device for somebody else: a virtual machine, or a program of its own.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.gates.driver.bound import NAMES, PROMISES
+from pytest_gpucoexist.gates.asked import VENDOR_NAMES as NAMES
+from pytest_gpucoexist.gates.driver.bound import PROMISES
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
