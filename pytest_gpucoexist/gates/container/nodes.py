@@ -67,7 +67,7 @@ def nodes(subject: Subject) -> Iterator[Finding]:
         said = True
         wanted: tuple[str, ...] = ("/dev/nvidiactl", "/dev/nvidia-uvm") if vendor == "nvidia" else ("/dev/kfd",)
         if gpus and all(gpu.pci_address is None for gpu in gpus):
-            wanted: tuple[str, ...] = ()  # WSL2 and Jetson have other nodes
+            wanted = ()  # WSL2 and Jetson have other nodes
         missing = [path for path in wanted if not subject.host.exists(path)]
         rows = [Evidence(source=path, found="not there", expected="there") for path in missing]
         name = VENDOR_NAMES[vendor]

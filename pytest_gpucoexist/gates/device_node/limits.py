@@ -148,10 +148,10 @@ def kernel_log(subject: Subject) -> Iterator[Finding]:
     seen: list[Evidence] = []
     problem = _read_problem(subject, "/dev/kmsg")
     restricted = (subject.read("/proc/sys/kernel/dmesg_restrict").text or "").strip()
-    if problem is None and (restricted != "1" or _may_syslog(subject)):
+    if problem is None and (restricted == "0" or _may_syslog(subject)):
         yield passed("/dev/kmsg may be read", Evidence(source="/dev/kmsg", found="may be read", expected="one source"))
         return
-    found = problem or "mode allows it, and dmesg_restrict is 1 without CAP_SYSLOG"
+    found = problem or f"mode allows it, without CAP_SYSLOG and with dmesg_restrict {restricted or 'not told'}"
     seen.append(Evidence(source="/dev/kmsg", found=found, expected="may be read"))
     for folder in _JOURNALS:
         machine = next((name for name in subject.names(folder) if _MACHINE_ID.fullmatch(name)), None)

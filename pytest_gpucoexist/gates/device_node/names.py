@@ -62,7 +62,9 @@ def index_map(subject: Subject) -> Iterator[Finding]:
                 source=path, found=f"device {node.major}:{node.minor}", expected=f"device 226:{expected}"
             )
             yield warned(f"{path} is the node of another GPU under this name", evidence, on=[gpu])
-    if not wrong:
+    if not taken and not any(gpu.uuid in nvml for gpu in gpus):
+        yield unknown("no number of any GPU is told", *rows)
+    elif not wrong:
         yield passed(
             f"{len(rows)} GPUs, every number means one of them" if len(rows) != 1 else "one GPU, one name of each kind",
             *rows,

@@ -145,21 +145,31 @@ def _judge(
     if problem.status == "absent":
         return _missing(subject, path, gpus, arguments, evidence)
     action, fix = advice(subject, path)
-    return failed(problem.reason, evidence, on=gpus, action=action, fix=fix)
+    return _verdict(subject, problem.reason, evidence, gpus, action, fix)
 
 
 def _missing(subject: Subject, path: str, gpus: Sequence[Gpu], arguments: str, evidence: Evidence) -> Finding:
     fix = Fix(lines=(f"sudo nvidia-modprobe {arguments}",))
     if container_of(subject) is not None:
         action, lines = advice(subject, path)
-        return failed(f"{path} is not in this container", evidence, on=gpus, action=action, fix=lines)
+        return _verdict(subject, f"{path} is not in this container", evidence, gpus, action, lines)
     helper = setuid_helper(subject)
     if helper is not None:
         reason = f"{path} is not there yet; CUDA makes it at first use through {helper} (setuid root)"
         return warned(
             reason, evidence, on=gpus, action="create the node before the run, so that its GPU is found", fix=[fix]
         )
-    return failed(f"no {path}", evidence, on=gpus, action=f"create it: nvidia-modprobe {arguments}", fix=[fix])
+    return _verdict(subject, f"no {path}", evidence, gpus, f"create it: nvidia-modprobe {arguments}", [fix])
+
+
+def _verdict(
+    subject: Subject, reason: str, evidence: Evidence, gpus: Sequence[Gpu], action: str, fix: Sequence[Fix]
+) -> Finding:
+    """Fail where somebody expects NVIDIA's GPUs to work, warn elsewhere."""
+    if subject.wanted("nvidia") is None:
+        reason += "; nothing here says that NVIDIA GPUs are expected to work"
+        return warned(reason, evidence, on=gpus, action=action, fix=fix)
+    return failed(reason, evidence, on=gpus, action=action, fix=fix)
 
 
 def _numbered(
