@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.reports.html_gates import judgement_html
 from pytest_gpucoexist.reports.html_page import TONES, badge, bullets, folded, page, section, table, text
 from pytest_gpucoexist.reports.summary import (
     OUTCOME_WORDS,
@@ -62,6 +63,7 @@ def report_html(report: SessionReport) -> str:
         _counts(report),
         section("Not run for want of hardware", *_unmet(report)),
         section("Devices", _devices(machine, report.tests)) if machine is not None and machine.gpus else "",
+        section("Gates", *judgement_html(report.judgement, machine)) if report.judgement and machine else "",
         section("Tests that need a GPU", *_gpu_tests(report.tests)),
         section("Tests that need no GPU", _other_tests(report.tests)),
         section("Warnings about this machine", _warnings(machine)) if machine is not None else "",

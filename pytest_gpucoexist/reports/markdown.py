@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.reports.screen import PLAIN
+from pytest_gpucoexist.reports.markdown_gates import judgement_markdown
+from pytest_gpucoexist.reports.markdown_text import code, table, text
 from pytest_gpucoexist.reports.summary import OUTCOME_WORDS, none_ran, short_counts, tests_by_device, unmet_groups
 from pytest_gpucoexist.reports.words import describe_driver, describe_name, describe_use, plural, why_not
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_gpucoexist.reports.merge import Absence, MergedReport, Run
     from pytest_gpucoexist.reports.model import SessionReport
@@ -24,52 +24,40 @@ SHOWN_TESTS = 20
 DETAILED_TESTS = 1000
 """Tests of a merged report whose runners are told."""
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@!&])")
-
-
-def _text(value: object) -> str:
-    """Escape what Markdown, a table or a mention would understand."""
-    return _SPECIAL.sub(r"\\\1", PLAIN.say(value))
-
-
-def _code(value: object) -> str:
-    """Write code; a fence longer than any run of backticks within. A bar would end the cell even there."""
-    said = PLAIN.say(value).replace("|", "\\|")
-    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", said)), default=0))
-    return f"{fence} {said} {fence}" if "`" in said else f"`{said}`"
-
 
 def report_markdown(report: SessionReport) -> str:
     """Write the report of a session: counts, what was missing, devices, failures."""
     machine = report.machine
-    lines = ["## GPU tests" if machine is None else f"## GPU tests on {_text(machine.name)}", ""]
+    lines = ["## GPU tests" if machine is None else f"## GPU tests on {text(machine.name)}", ""]
     if report.simulated:
         lines += ["> [!WARNING]", "> **SIMULATED**: a replayed machine. Nothing here ran on a real GPU.", ""]
     elif alarm := none_ran(report.tests):
-        lines += ["> [!CAUTION]", f"> **{_text(alarm)}**", ""]
+        lines += ["> [!CAUTION]", f"> **{text(alarm)}**", ""]
     counts = [f"**{count:,}** {label}" for label, count in short_counts(report) if count or label == "ran on a GPU"]
     lines += [", ".join(counts), ""]
     if report.promised:
-        lines += [f"Promised: {_code(report.promised)}", ""]
+        lines += [f"Promised: {code(report.promised)}", ""]
     failed = [record.nodeid for record in report.tests if record.outcome in {"failed", "error"}]
     lines += _listed("Failed", failed)
     groups = unmet_groups(report.tests)
     if groups:
-        lines += _table(
+        lines += table(
             ("Tests", "Not run because"),
-            ((str(len(group.nodeids)), f"{OUTCOME_WORDS[group.outcome]}: {_text(group.reason)}") for group in groups),
+            ((str(len(group.nodeids)), f"{OUTCOME_WORDS[group.outcome]}: {text(group.reason)}") for group in groups),
         )
+    if machine is not None and report.judgement is not None:
+        lines += judgement_markdown(report.judgement, machine)
     if machine is not None and machine.gpus:
         used = tests_by_device(report.tests)
-        lines += _table(
+        lines += table(
             ("GPU", "Address", "Name", "Driver", "Use", "Tests"),
             (
                 (
                     gpu.id,
-                    _code(gpu.key),
-                    _text(describe_name(gpu)),
-                    _text(describe_driver(gpu)),
-                    _text(why_not(gpu, machine) or describe_use(gpu)),
+                    code(gpu.key),
+                    text(describe_name(gpu)),
+                    text(describe_driver(gpu)),
+                    text(why_not(gpu, machine) or describe_use(gpu)),
                     str(used[gpu.key]),
                 )
                 for gpu in machine.gpus
@@ -77,9 +65,9 @@ def report_markdown(report: SessionReport) -> str:
         )
         warnings = [mask.warning for mask in machine.masks if mask.warning]
         warnings += [f"{conflict.subject}: {conflict.message}" for conflict in machine.conflicts]
-        lines += [f"- {_text(warning)}" for warning in warnings]
+        lines += [f"- {text(warning)}" for warning in warnings]
         lines += [""] if warnings else []
-    lines += [f"- {_text(note)}" for note in report.notes]
+    lines += [f"- {text(note)}" for note in report.notes]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -89,20 +77,20 @@ def merged_markdown(merged: MergedReport) -> str:
     lines = [f"## GPU tests on {plural(len(merged.runners), 'runner')}", ""]
     if gaps:
         lines += ["> [!CAUTION]", f"> **{plural(len(gaps), 'test')} ran nowhere**", ""]
-        rows = ((_code(test.nodeid), "<br>".join(map(_absence, test.absences))) for test in gaps[:SHOWN_TESTS])
-        lines += _table(("Ran nowhere", "Why"), rows)
+        rows = ((code(test.nodeid), "<br>".join(map(_absence, test.absences))) for test in gaps[:SHOWN_TESTS])
+        lines += table(("Ran nowhere", "Why"), rows)
         lines += _more(gaps)
     failed = [test.nodeid for test in merged.tests if test.failed]
     lines += _listed("Failed", failed)
     ran = [test for test in merged.tests if test.runs]
     if ran:
-        rows = ((_code(test.nodeid), "<br>".join(map(_run, test.runs))) for test in ran[:DETAILED_TESTS])
+        rows = ((code(test.nodeid), "<br>".join(map(_run, test.runs))) for test in ran[:DETAILED_TESTS])
         more = len(ran) - DETAILED_TESTS
         lines += [f"<details><summary>Where {plural(len(ran), 'test')} ran</summary>", ""]
-        lines += _table(("Test", "Ran on"), rows)
+        lines += table(("Test", "Ran on"), rows)
         lines += [f"… and {more:,} more: a .json or .html report has them all", ""] if more > 0 else []
         lines += ["</details>", ""]
-    lines += _table(("Runner", "GPUs", "Ran", "Failed", "Exit status"), _runners(merged))
+    lines += table(("Runner", "GPUs", "Ran", "Failed", "Exit status"), _runners(merged))
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -111,33 +99,28 @@ def _runners(merged: MergedReport) -> Iterator[tuple[str, ...]]:
     ran = Counter(run.runner for run in runs)
     failed = Counter(run.runner for run in runs if run.outcome in {"failed", "error"})
     for runner in merged.runners:
-        label = _text(runner.label) + (" **SIMULATED**" if runner.simulated else "")
+        label = text(runner.label) + (" **SIMULATED**" if runner.simulated else "")
         status = "" if runner.exit_status is None else str(runner.exit_status)
         counts = (f"{ran[runner.label]:,}", f"{failed[runner.label]:,}")
-        yield label, _text(", ".join(runner.gpus) or "none"), *counts, status
+        yield label, text(", ".join(runner.gpus) or "none"), *counts, status
 
 
 def _absence(item: Absence) -> str:
     word = OUTCOME_WORDS.get(item.outcome, item.outcome)
-    reason = f": {_text(item.reason)}" if item.reason else ""
-    return f"{_text(item.runner)}: {word}{reason}"
+    reason = f": {text(item.reason)}" if item.reason else ""
+    return f"{text(item.runner)}: {word}{reason}"
 
 
 def _run(run: Run) -> str:
     devices = f": {', '.join(device.id for device in run.devices)}" if run.devices else ""
-    return f"{run.outcome} on {_text(run.runner)}{_text(devices)}"
+    return f"{run.outcome} on {text(run.runner)}{text(devices)}"
 
 
 def _listed(title: str, nodeids: Sequence[str]) -> list[str]:
     if not nodeids:
         return []
-    return [f"**{title}**", "", *(f"- {_code(nodeid)}" for nodeid in nodeids[:SHOWN_TESTS]), "", *_more(nodeids)]
+    return [f"**{title}**", "", *(f"- {code(nodeid)}" for nodeid in nodeids[:SHOWN_TESTS]), "", *_more(nodeids)]
 
 
 def _more(items: Sequence[object]) -> list[str]:
     return [f"… and {len(items) - SHOWN_TESTS:,} more", ""] if len(items) > SHOWN_TESTS else []
-
-
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
-    return [*lines, *(f"| {' | '.join(cells)} |" for cells in rows), ""]

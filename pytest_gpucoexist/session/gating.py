@@ -50,7 +50,8 @@ def judge_session(session: GpuSession, machine: Machine, needed: Collection[str]
     config = session.config
     host = session_host(config, session.options)
     if host is None:
-        session.notes.append("gates: a machine that was read from JSON has no files to judge")
+        if "gates" in session.options.given:
+            session.notes.append("gates: a machine that was read from JSON has no files to judge")
         return None
     gates = _gates(config, session.options.gates)
     known = {gate.id: gate for gate in gates}
@@ -127,7 +128,7 @@ def _limits(lines: Sequence[str], gates: dict[str, Gate]) -> dict[str, dict[str,
         number = _number(match["number"]) if match is not None else None
         if match is None or number is None:
             raise UserError(
-                f"gpu_gate_limits: {line.strip()!r} is not GATE.LIMIT = NUMBER, such as dev.nofile.minimum = 1024"
+                f"gpu_gate_limits: {line.strip()!r} is not GATE.LIMIT = NUMBER, such as dev.nofile.base = 1024"
             )
         gate = gates.get(match["gate"])
         if gate is None:

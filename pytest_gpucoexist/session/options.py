@@ -95,7 +95,7 @@ def add_options(parser: pytest.Parser) -> None:
         "gpu_helper_deadline", "seconds that a vendor library may take to answer, in a process of its own", default=None
     )
     parser.addini("gpu_gates_ignore", "gates to ignore, each with its reason: GATE: REASON", "linelist")
-    parser.addini("gpu_gate_limits", "numbers of gates, e.g. dev.nofile.minimum = 1024", "linelist")
+    parser.addini("gpu_gate_limits", "numbers of gates, e.g. dev.nofile.base = 1024", "linelist")
     parser.addini(
         "gpu_gate_unknown", "what a blocking gate comes to that cannot read its evidence: warn|fail", default=None
     )

@@ -93,20 +93,20 @@ class GpuSession:
         with self._lock:
             known = self._machine
             if known is None or not set(ask) <= set(known.asked):
-                known = self._quarantined(self._look({*ask, *(known.asked if known else ())}))
+                wanted = tuple(sorted({*ask, *(known.asked if known else ())}))
+                known = self._quarantined(self._look(wanted))
             if needed is not None and not self._judged and self.options.gates != "off":
                 self._judged = True
                 known = self._quarantined(self._judge(known, needed))
             self._machine = known
             return known
 
-    def _look(self, ask: Iterable[str]) -> Machine:
-        wanted = tuple(sorted(ask))
+    def _look(self, ask: tuple[str, ...]) -> Machine:
         if self.link is not None:
-            return self.link.machine(wanted)
+            return self.link.machine(ask)
         from pytest_gpucoexist.session.discovery import discover_machine
 
-        return discover_machine(self.config, self.options, wanted)
+        return discover_machine(self.config, self.options, ask)
 
     def _judge(self, machine: Machine, needed: Sequence[str]) -> Machine:
         if self.link is not None:

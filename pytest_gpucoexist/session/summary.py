@@ -17,6 +17,7 @@ def summarize(session: GpuSession, reporter: Any) -> None:
     """Write the summary; nothing when the session had nothing to do with GPUs."""
     from pytest_gpucoexist.reports.terminal import device_line, none_ran_line, observe_table, skip_summary
 
+    _tell_github(session, reporter)
     screen = screen_of(reporter)
     ledger = session.ledger or _from_statistics(reporter)
     records = ledger.records()
@@ -49,6 +50,16 @@ def summarize(session: GpuSession, reporter: Any) -> None:
         reporter.line(note, red=note.startswith("ERROR"))
     if none_ran is not None:
         reporter.line(none_ran, red=bool(session.options.promises), yellow=not session.options.promises, bold=True)
+
+
+def _tell_github(session: GpuSession, reporter: Any) -> None:
+    if session.judgement is None or session.discovered is None or os.environ.get("GITHUB_ACTIONS") != "true":
+        return
+    from pytest_gpucoexist.session.github import tell_github
+
+    problem = tell_github(session.judgement, session.discovered, os.environ, reporter)
+    if problem is not None:
+        session.notes.append(problem)
 
 
 def _machine_of_workers(session: GpuSession) -> list[str]:

@@ -87,7 +87,7 @@ class Controller:
         self.link = ControllerLink(self.discover, self.broker)
         self.nodes: dict[str, Node] = {}
 
-    def discover(self, ask: Sequence[str]) -> Machine:
+    def discover(self, ask: Sequence[str], needed: Sequence[str] | None = None) -> Machine:
         self.asked.append(tuple(ask))
         return self.machine
 
@@ -181,7 +181,7 @@ def test_errors_keep_their_kind(controller: Controller) -> None:
 
 
 def test_failure_in_the_controller_reaches_the_worker(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(ask: Sequence[str]) -> Machine:
+    def broken(ask: Sequence[str], needed: Sequence[str] | None) -> Machine:
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(controller.link, "_machine", broken)

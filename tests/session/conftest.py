@@ -9,6 +9,7 @@ import pytest
 # pytester forgets modules that an inner run imported first: what is patched must have been imported here.
 import pytest_gpucoexist.model.plan
 import pytest_gpucoexist.session.discovery
+import pytest_gpucoexist.session.gating
 from tests.machines import dual, write_machine
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def session(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Calla
             if real:
                 # As if it were this computer: what a runner with GPUs sees.
                 monkeypatch.setattr(pytest_gpucoexist.session.discovery, "discover_machine", lambda *_: machine)
+                # Its files are not there to be judged.
+                monkeypatch.setattr(pytest_gpucoexist.session.gating, "session_host", lambda *_: None)
                 given = []
         plugins = ["-p", "gpucoexist", "-p", "no:cacheprovider"]
         if any(arg.startswith("-n") for arg in args):

@@ -1,0 +1,59 @@
+"""What the gates said, as a section of a report's HTML page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.reports.html_page import badge, folded, table, text
+from pytest_gpucoexist.reports.verdicts import counts_text
+from pytest_gpucoexist.reports.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.model.verdicts import Judgement, Verdict, VerdictStatus
+
+__all__ = ["judgement_html"]
+
+_TONES: dict[VerdictStatus, str] = {
+    "FAIL": "bad",
+    "ERROR": "bad",
+    "WARN": "warn",
+    "UNKNOWN": "",
+    "PASS": "good",
+    "SKIP": "",
+}
+_OPEN = {"FAIL", "ERROR", "WARN"}
+
+
+def judgement_html(judgement: Judgement, machine: Machine) -> Iterator[str]:
+    """Write the counts, then the verdicts by status: what needs a person is open, the rest folded away."""
+    fit = {True: badge("fit", "good"), False: badge("UNFIT", "bad"), None: badge("could not judge", "warn")}
+    counts = f"level {judgement.level}: {counts_text(judgement)}, {judgement.duration_s:.2f} s"
+    yield f"<p>{fit[judgement.fit]} {text(counts)}</p>"
+    names = {gpu.key: gpu.id for gpu in machine.gpus}
+    for status, tone in _TONES.items():
+        verdicts = [verdict for verdict in judgement.verdicts if verdict.status == status]
+        if verdicts:
+            summary = f"{badge(status, tone)} {plural(len(verdicts), 'verdict')}"
+            rows = [_row(verdict, names) for verdict in verdicts]
+            titles = ["Gate", "Devices", "Verdict", "Evidence"]
+            yield folded(summary, table(titles, rows, label=f"Gates: {status}", css="gates"), is_open=status in _OPEN)
+
+
+def _row(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
+    said = text(verdict.reason)
+    if verdict.ignored is not None:
+        said += f'<span class="sub">ignored: {text(verdict.ignored)}</span>'
+    elif verdict.action:
+        said += f'<span class="sub">{text(verdict.action)}</span>'
+    for fix in verdict.fix if verdict.ignored is None else ():
+        where = "" if fix.path is None else f"{fix.path}:\n"
+        said += f"<pre>{text(where)}{'&#10;'.join(text(line) for line in fix.lines)}</pre>"
+    evidence = "".join(
+        f'<span class="sub id">{text(each.source)}: {text(each.found)}</span>' for each in verdict.evidence[:6]
+    )
+    devices = "".join(f'<span class="sub id keep">{text(names.get(key, key))}</span>' for key in verdict.devices)
+    blocks = f"<br>{badge('blocks', 'bad')}" if verdict.blocks else ""
+    return [f'<span class="id keep">{text(verdict.id)}</span>{blocks}', devices, said, evidence]
