@@ -59,5 +59,5 @@ def registers(subject: Subject, folder: str) -> Registers:
         said = "it reads all ones: the function does not answer" if no_answer(data) else "no configuration space"
         return Registers(path=path, reason=said)
     if not space.complete:
-        return Registers(path=path, reason=f"only its first {len(data)} bytes may be read without root")
+        return Registers(path=path, reason="only its first 64 bytes may be read without root")
     return Registers(path=path, space=space)
