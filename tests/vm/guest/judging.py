@@ -1,0 +1,49 @@
+"""Ask gates about the running kernel, and keep what they said."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpucoexist.gates.catalogue import all_gates
+from pytest_gpucoexist.gates.runner import judge
+from pytest_gpucoexist.gates.subject import Subject
+from pytest_gpucoexist.host import local_host
+from pytest_gpucoexist.probes import discover
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.model.verdicts import Judgement, Verdict
+
+__all__ = ["SAID", "judged", "machine", "said_of", "verdicts"]
+
+SAID: list[Verdict] = []
+"""What gates said in the running test."""
+
+
+def machine() -> Machine:
+    """Discover the guest."""
+    return discover(local_host())
+
+
+def judged(*ids: str, **subject: Any) -> Judgement:
+    """Judge the guest as it is now by the gates with these ids or globs, with both vendors needed by tests."""
+    gates = [gate for gate in all_gates() if any(fnmatchcase(gate.id, each) for each in ids)]
+    assert gates, f"no gate is called {ids}"
+    host = local_host()
+    settings = {"level": "quick", "needed": frozenset({"nvidia", "amd"}), **subject}
+    judgement = judge(Subject(host=host, machine=discover(host), **settings), gates=gates)
+    SAID.extend(judgement.verdicts)
+    return judgement
+
+
+def verdicts(gate_id: str, **subject: Any) -> tuple[Verdict, ...]:
+    """Return all that one gate says."""
+    return judged(gate_id, **subject).verdicts
+
+
+def said_of(gate_id: str, pci_address: str, **subject: Any) -> Verdict:
+    """Return the one verdict of a gate about a device."""
+    found = [each for each in verdicts(gate_id, **subject) if any(pci_address in key for key in each.devices)]
+    assert len(found) == 1, f"{gate_id} about {pci_address}: {found}"
+    return found[0]
