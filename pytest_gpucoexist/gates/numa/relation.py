@@ -1,8 +1,8 @@
 """How two GPUs are connected: the classes of `nvidia-smi topo`, from the PCI tree alone.
 
 The class names what lies between two devices: PIX one switch (or bridge), PXB several bridges, PHB a host bridge,
-NODE several host bridges of one NUMA node, SYS the link between nodes. A card that carries a switch of its own (AMD's since
-Vega 20) counts as several bridges. NVLink and XGMI do not show here.
+NODE several host bridges of one NUMA node, SYS the link between nodes. A card that carries a switch of its own (AMD's
+since Vega 20) counts as several bridges. NVLink and XGMI do not show here.
 """
 
 from __future__ import annotations
