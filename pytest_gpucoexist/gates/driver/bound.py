@@ -78,14 +78,14 @@ def bound_driver(subject: Subject) -> Iterator[Finding]:
 
 
 def _judge(subject: Subject, gpu: Gpu, functions: list[Gpu], *, told: bool) -> Finding:
+    fact = gpu.facts.get("driver")
     link = Evidence(
-        source=f"{_DEVICES}/{gpu.pci_address}/driver",
+        source=(fact.source if fact is not None else "") or f"{_DEVICES}/{gpu.pci_address}/driver",
         found=gpu.driver or "no link",
         expected=" or ".join(OWN_DRIVERS[gpu.vendor]),
     )
     if is_own(gpu):
         return passed(f"{gpu.driver} holds it", link, on=[gpu])
-    fact = gpu.facts.get("driver")
     if gpu.driver is None and (not told or fact is None or fact.status != "absent"):
         detail = fact.detail if fact is not None and fact.status != "absent" else "nothing here tells drivers"
         return unknown(f"which driver holds it is not known: {detail}", link, on=[gpu])

@@ -10,6 +10,7 @@ from pytest_gpucoexist.gates.driver.versions import loaded_version
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.kernel_module.ondisk import release
 from pytest_gpucoexist.gates.kernel_module.rules import in_container
+from pytest_gpucoexist.gates.kernel_module.state import module_state
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
 from pytest_gpucoexist.probes.nvidia_driver import VERSION_FILE, parse_version
@@ -41,7 +42,8 @@ def flavour(subject: Subject) -> Iterator[Finding]:
     """Compare the kind of modules with what each GPU needs."""
     text = subject.read(VERSION_FILE, 4096)
     if text.text is None:
-        if text.status == "absent":
+        state = module_state(subject, "nvidia")
+        if text.status == "absent" and state == "absent":
             yield skipped("the NVIDIA driver is not loaded")
         else:
             yield unknown(f"{VERSION_FILE}: {text.detail}")

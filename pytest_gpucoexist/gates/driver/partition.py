@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
+from pytest_gpucoexist.gates.pcie.folders import ASLEEP, asleep, folder
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
 from pytest_gpucoexist.probes.reader import excerpt
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["partition"]
 
-_DEVICES = "/sys/bus/pci/devices"
 _COMPUTE = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4, "CPX": None}
 _MEMORY = re.compile(r"NPS[1248]")
 
@@ -38,18 +38,19 @@ def partition(subject: Subject) -> Iterator[Finding]:
     """Read each card's modes and compare cards of the same model."""
     modes: dict[str, list[tuple[Gpu, str, tuple[Evidence, ...]]]] = {}
     for gpu in subject.functions("amd"):
-        if gpu.runtime_status in {"suspended", "suspending"}:
-            yield skipped("asleep; a quick gate does not wake it", on=[gpu])
+        path = folder(subject, gpu)
+        if asleep(subject, gpu):
+            yield skipped(ASLEEP, on=[gpu])
             continue
-        text = subject.read(f"{_DEVICES}/{gpu.pci_address}/current_compute_partition", 64)
+        text = subject.read(f"{path}/current_compute_partition", 64)
         if text.text is None:
-            if text.status in {"absent", "unsupported"}:
+            if text.status in {"absent", "unsupported"} and subject.host.exists(path):
                 yield skipped("it cannot be partitioned", on=[gpu])
             else:
                 yield unknown(f"{text.path}: {text.detail}", on=[gpu])
             continue
         compute = text.text.strip()
-        memory = subject.read(f"{_DEVICES}/{gpu.pci_address}/current_memory_partition", 64)
+        memory = subject.read(f"{path}/current_memory_partition", 64)
         nps = (memory.text or "").strip()
         wrong = compute not in _COMPUTE or (memory.text is not None and not _MEMORY.fullmatch(nps))
         if wrong:

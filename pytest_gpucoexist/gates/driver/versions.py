@@ -9,6 +9,7 @@ from pytest_gpucoexist.gates.asked import VENDOR_NAMES
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.kernel_module.dkms import dkms_modules
 from pytest_gpucoexist.gates.kernel_module.ondisk import module_info
+from pytest_gpucoexist.gates.kernel_module.state import module_state
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
 from pytest_gpucoexist.probes.nvidia_driver import VERSION_FILE, parse_version
@@ -27,7 +28,10 @@ _SOURCE_VERSION = re.compile(r"[0-9A-F]{8,40}")
 
 
 def loaded_version(subject: Subject) -> Evidence | Bad:
-    """Return the version of the loaded nvidia module, as `found`; a Bad is `absent` where none is loaded."""
+    """Return the version of the loaded nvidia module, as `found`; a Bad is `absent` where none is loaded.
+
+    A tree that shows no modules at all tells nothing: then the Bad is `broken`.
+    """
     text = subject.read("/sys/module/nvidia/version", 256)
     if text.text is not None:
         version = text.text.strip()
@@ -40,8 +44,9 @@ def loaded_version(subject: Subject) -> Evidence | Bad:
         if parsed is None:
             return Bad(f"{VERSION_FILE} makes no sense: {excerpt(told.text)}")
         return Evidence(source=VERSION_FILE, found=parsed[0])
-    status = "absent" if {text.status, told.status} == {"absent"} else "broken"
-    return Bad(f"{text.path}: {text.detail}", status)  # type: ignore[arg-type]
+    if {text.status, told.status} == {"absent"} and not isinstance(module_state(subject, "nvidia"), Bad):
+        return Bad(f"{text.path}: {text.detail}", "absent")
+    return Bad(f"{text.path}: {text.detail}")
 
 
 @gate(
@@ -76,7 +81,11 @@ def siblings(subject: Subject) -> Iterator[Finding]:
         found.append(Evidence(source=VERSION_FILE, found=told[0]))
     versions = sorted({each.found for each in found})
     if not found:
-        yield skipped("the NVIDIA driver is not loaded")
+        state = module_state(subject, "nvidia")
+        if isinstance(state, Bad):
+            yield unknown(f"whether the NVIDIA driver is loaded is not known: {state.detail}")
+        else:
+            yield skipped("the NVIDIA driver is not loaded, or states no version")
     elif len(versions) == 1:
         yield passed(f"{len(found)} source(s) say {versions[0]}", *found)
     else:
@@ -100,7 +109,10 @@ def nvidia_disk_vs_loaded(subject: Subject) -> Iterator[Finding]:
     """Compare the loaded version with the file that the next load would take."""
     loaded = loaded_version(subject)
     if isinstance(loaded, Bad):
-        yield _not_loaded("nvidia", loaded)
+        if loaded.status == "absent":
+            yield skipped("nvidia is not loaded")
+        else:
+            yield unknown(f"which nvidia is loaded is not known: {loaded.detail}")
         return
     disk = _nvidia_on_disk(subject)
     if isinstance(disk, Bad):
@@ -147,10 +159,13 @@ def amd_disk_vs_loaded(subject: Subject) -> Iterator[Finding]:
     """Compare the checksums that modpost wrote into the module."""
     text = subject.read("/sys/module/amdgpu/srcversion", 256)
     if text.text is None:
-        if text.status == "absent" and subject.host.exists("/sys/module/amdgpu"):
-            yield skipped("this kernel's modules carry no checksum of their sources")
+        state = module_state(subject, "amdgpu")
+        if text.status == "absent" and state == "absent":
+            yield skipped("amdgpu is not loaded")
+        elif text.status == "absent" and not isinstance(state, Bad):
+            yield skipped("amdgpu is built in, or this kernel's modules carry no checksum of their sources")
         else:
-            yield _not_loaded("amdgpu", Bad(f"{text.path}: {text.detail}", text.status))
+            yield unknown(f"which amdgpu is loaded is not known: {text.path}: {text.detail}")
         return
     loaded = text.text.strip()
     if not _SOURCE_VERSION.fullmatch(loaded):
@@ -173,12 +188,6 @@ def amd_disk_vs_loaded(subject: Subject) -> Iterator[Finding]:
             *evidence,
             on=subject.functions("amd"),
         )
-
-
-def _not_loaded(name: str, why: Bad) -> Finding:
-    if why.status == "absent":
-        return skipped(f"{name} is not loaded, or is built into the kernel")
-    return unknown(f"which {name} is loaded is not known: {why.detail}")
 
 
 def _not_on_disk(name: str, why: Bad) -> Finding:

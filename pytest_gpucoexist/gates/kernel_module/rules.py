@@ -130,8 +130,8 @@ def _read(subject: Subject) -> ModuleRules:
     unread: str | None = None
     if container is not None:
         unread = f"modprobe.d of a container ({container}) says nothing about the host's kernel"
-    elif not any(folders.values()) and not any(subject.host.exists(folder) for folder in FOLDERS):
-        unread = "there is no modprobe.d here"
+    elif not any(folders.values()) and not subject.host.covers(FOLDERS[0]):
+        unread = "modprobe.d is not here"
     if unread is not None:
         return ModuleRules(arguments=arguments, cmdline_unread=cmdline_unread, files_unread=unread)
     directives: list[Directive] = []
