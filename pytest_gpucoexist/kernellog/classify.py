@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.kernellog.anchors import candidates
+from pytest_gpucoexist.kernellog.anchors import Anchors
 from pytest_gpucoexist.kernellog.context import Context
 from pytest_gpucoexist.kernellog.places import address_in, known_function
 from pytest_gpucoexist.kernellog.rules import RULES
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.kernellog.rule import Rule
 
 __all__ = ["LogFinding", "classify"]
+
+# printk cuts its own lines at 1,024 bytes; what is longer came from somewhere else, and costs time.
+_LONGEST = 4096
+
+_ANCHORS = Anchors(RULES)
 
 _VENDOR = re.compile(r"\b(?:(nvidia|NVRM|nouveau)|(amdgpu|kfd|radeon)|(i915|xe)\b)")
 
@@ -58,19 +63,19 @@ def classify(
     """Return the findings in the order of the records; a line of no rule gives none.
 
     `since_s`: where the session began on the boot clock. A record from before it is judged as "earlier this boot"; with
-    None, and for a record without a boot clock, all is judged as if it just happened. `functions`: the PCI addresses that
-    exist here, to which a line without a function digit or of a sibling function is mapped. `uuids`: PCI addresses by
-    GPU UUID, for lines that name nothing else.
+    None, and for a record without a boot clock, all is judged as if it just happened. `functions`: the PCI addresses
+    that exist here, to which a line without a function digit or of a sibling function is mapped. `uuids`: PCI addresses
+    by GPU UUID, for lines that name nothing else.
     """
     messages = [record.message for record in records]
-    possible = candidates(messages, RULES)
+    possible = _ANCHORS.candidates(messages)
     if not possible:
         return ()
     context = Context(records, frozenset(functions), dict(uuids or {}))
     findings: list[LogFinding] = []
     for index, positions in possible.items():
         for position in positions:
-            match = RULES[position].pattern.search(messages[index])
+            match = RULES[position].pattern.search(messages[index], 0, _LONGEST)
             if match is not None:
                 findings.append(_finding(RULES[position], match, index, context, since_s))
                 break
@@ -96,11 +101,13 @@ def _finding(rule: Rule, match: re.Match[str], index: int, context: Context, sin
             policy.action,
         )
     elif rule.severity == "by-code":
-        severity = "fail" if groups.get("fatality") == "Fatal" else "warn"
+        severity = "fail" if groups.get("fatality") == "Fatal" and in_session else "warn"
     else:
         severity = rule.severity if in_session or rule.earlier is None else rule.earlier
-    if severity == "fail" and context.made_good(rule, match, index, address):
-        severity = "warn"
+    if severity == "fail":
+        severity = context.harmless(rule, match, index, address) or severity
+        if number == 154 and not in_session and not context.is_last_xid(index, "154"):
+            severity = "info"  # superseded by a later recommendation
     pid = (groups.get("pid") or "").strip("'\" ")
     name = (groups.get("name") or groups.get("comm") or "").strip("'\" ")
     return LogFinding(

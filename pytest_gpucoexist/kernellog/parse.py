@@ -53,8 +53,8 @@ def parse_log(text: str) -> tuple[Record, ...]:
 
 def _records(text: str) -> Iterator[Record]:
     held: list[Record] = []  # a /dev/kmsg record waits for its " KEY=value" lines
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.rstrip("\r\0")
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.rstrip("\r\0")
         first = line[:1]
         if first.isdigit():
             match = _KMSG.match(line)
@@ -76,7 +76,7 @@ def _records(text: str) -> Iterator[Record]:
 
 
 def _from_kmsg(number: int, line: str, match: re.Match[str]) -> list[Record]:
-    """Read one record of /dev/kmsg; its message escapes control characters and bytes above 127 as `\\x0a`."""
+    r"""Read one record of /dev/kmsg; its message escapes control characters and bytes above 127 as `\x0a`."""
     message = match[4]
     if "\\x" in message:
         message = _HEX.sub(_unescaped, message)

@@ -8,11 +8,11 @@ __all__ = ["Record"]
 
 
 class Record(NamedTuple):
-    """What one line says, without the decoration that a tool put before it.
+    r"""What one line says, without the decoration that a tool put before it.
 
     A tuple because a log has tens of thousands of them and a frozen dataclass costs five times as much to make.
 
-    `number` counts the lines of the text from 1; a record of several lines (`\\n` in the message, rsyslog's `#012`)
+    `number` counts the lines of the text from 1; a record of several lines (`\n` in the message, rsyslog's `#012`)
     gives several `Record`s of one number. `message` starts after time stamp, host and `kernel:`; a program's tag
     (`modprobe: `) stays. `time_s` is seconds since boot, `wall_s` seconds since the epoch, whichever the form has;
     a wall clock without a zone is read as UTC and one without a year as of the year 1970, so that only differences

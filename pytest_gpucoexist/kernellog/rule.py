@@ -8,10 +8,13 @@ from typing import Literal
 
 from pytest_gpucoexist.model.verdicts import Severity
 
-__all__ = ["BDF", "Rule", "RuleSeverity"]
+__all__ = ["BDF", "BDF_OLD", "Rule", "RuleSeverity"]
 
 # Domain optional (some messages leave it out, NVIDIA prints 4 or 8 digits), function optional (NVIDIA's Xids).
 BDF = r"(?P<bdf>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+
+# Drivers before 2010 wrote bus and device with four digits and two: "Xid (0002:00)".
+BDF_OLD = BDF[:-1] + r"|[0-9a-fA-F]{4}:[0-9a-fA-F]{2})"
 
 RuleSeverity = Literal["fail", "warn", "info", "by-code"]
 
@@ -21,7 +24,8 @@ class Rule:
     """One thing that a kernel, a driver or a vendor's program prints.
 
     `regex` is searched in a record's message. Every message that it matches contains one of `anchors`: they are looked
-    for first, in the whole log at once, so that a line of no interest costs nothing. `severity` holds for a line of
+    for first, in the whole log at once, so that a line of no interest costs nothing; `within` is a text that every such
+    message has, where many rules share it. `severity` holds for a line of
     this session and for a log without a session; `earlier` for one from before it (None: the same). `vendor` is "any"
     where the driver named in the line decides.
     """
@@ -34,6 +38,7 @@ class Rule:
     meaning: str
     action: str
     earlier: Severity | None = None
+    within: str = ""
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

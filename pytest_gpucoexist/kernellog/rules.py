@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.kernellog import rules_amd, rules_host, rules_intel, rules_nvidia, rules_pci
+from pytest_gpucoexist.kernellog import rules_amd, rules_further, rules_host, rules_intel, rules_nvidia, rules_pci
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.kernellog.rule import Rule
@@ -17,6 +17,7 @@ RULES: tuple[Rule, ...] = (
     *rules_intel.RULES,
     *rules_pci.RULES,
     *rules_host.RULES,
+    *rules_further.RULES,
 )
 
 _BY_ID = {rule.id: rule for rule in RULES}

@@ -25,8 +25,11 @@ RULES: tuple[Rule, ...] = (
         id="amd.reset_failed",
         vendor="amd",
         severity="fail",
-        regex=r"GPU reset(?:\(\d+\))? (?:failed|end with ret = -)|Ring \S+ reset fail(?:ed|ure)|Mode[12] reset failed",
-        anchors=("GPU reset", "reset fail"),
+        regex=(
+            r"GPU reset(?:\(\d+\))? (?:failed|end with ret = -)|Ring \S+ reset fail(?:ed|ure)|Mode[12] reset failed"
+            r"|GPU (?:psp )?mode[12] reset failed|ASIC reset failed with error|GPU Recovery Failed|BACO reset failed"
+        ),
+        anchors=("GPU reset", "reset fail", "ASIC reset failed", "GPU Recovery Failed"),
         meaning="a reset did not bring the GPU back",
         action="reboot; power off and on if that does not help",
     ),
@@ -34,8 +37,8 @@ RULES: tuple[Rule, ...] = (
         id="amd.reset_ok",
         vendor="amd",
         severity="warn",
-        regex=r"GPU reset(?:\(\d+\))? succeeded",
-        anchors=("GPU reset",),
+        regex=r"GPU reset(?:\(\d+\))? succeeded|Ring \S+ reset succe(?:eded|ss)",
+        anchors=("GPU reset", " reset succe"),
         meaning="the GPU was reset; contexts and memory from before the reset are lost",
         action="restart every program that had used the GPU; look for the hang before it",
     ),
@@ -82,8 +85,11 @@ RULES: tuple[Rule, ...] = (
         vendor="amd",
         severity="fail",
         earlier="warn",
-        regex=r"MES(?:\(\d+\))? (?:\w+ )?failed to respond to msg=",
-        anchors=("failed to respond to msg",),
+        regex=(
+            r"MES(?:\(\d+\))? (?:\w+ )?failed to respon(?:d to|se) msg=|MES might be in unrecoverable state"
+            r"|MES ring buffer is full|hardware queue (?:from|to) MES\b"
+        ),
+        anchors=("MES failed", "failed to respon", "MES might be in", "MES ring buffer", "hardware queue "),
         meaning="the scheduler firmware (MES) of the GPU hangs",
         action="update linux-firmware and kernel; reboot",
     ),
@@ -92,8 +98,11 @@ RULES: tuple[Rule, ...] = (
         vendor="amd",
         severity="fail",
         earlier="warn",
-        regex=r"\*ERROR\* ring \S+ test failed \(-?\d+\)",
-        anchors=(" test failed (",),
+        regex=(
+            r"(?:\*ERROR\*|amdgpu:) ring \S+ test failed \(-?\d+\)|\*ERROR\* amdgpu: ring \d+ test failed"
+            r"|IB test failed on \S+ \(-?\d+\)|\bib ring test failed \(-?\d+\)"
+        ),
+        anchors=(" test failed",),
         meaning="an engine failed its own test at start-up or after a reset",
         action="update linux-firmware and kernel; power off and on",
     ),
@@ -102,8 +111,11 @@ RULES: tuple[Rule, ...] = (
         vendor="amd",
         severity="fail",
         earlier="warn",
-        regex=r"\[(?P<hub>\w+)\] (?:retry |no-retry )?page fault \(src_id:\d+ ring:\d+ vmid:\d+ pasid:\d+",
-        anchors=("page fault (src_id",),
+        regex=(
+            r"\[(?P<hub>\w+)\] (?:retry |no-retry )?page fault \(src_id:\d+ ring:\d+ vmid:\d+ pasid:\d+"
+            r"|GPU fault detected: \d+ 0x"
+        ),
+        anchors=("page fault (src_id", "GPU fault detected:"),
         meaning="a program's kernel or copy touched memory that is not mapped on the GPU",
         action="look at the named process; if it copied between GPUs, turn peer access off",
     ),
@@ -112,8 +124,8 @@ RULES: tuple[Rule, ...] = (
         vendor="amd",
         severity="fail",
         earlier="warn",
-        regex=r"\b(?:GC|MM)?VM_L2_PROTECTION_FAULT_STATUS(?:_LO32)?:0x",
-        anchors=("L2_PROTECTION_FAULT",),
+        regex=r"\b(?:GC|MM)?VM_L2_PROTECTION_FAULT_STATUS(?:_LO32)?:0x|VM_CONTEXT1_PROTECTION_FAULT_STATUS\s+0x",
+        anchors=("PROTECTION_FAULT_STATUS",),
         meaning="details of a page fault on the GPU",
         action="see the page fault line before it",
     ),
@@ -121,7 +133,7 @@ RULES: tuple[Rule, ...] = (
         id="amd.kfd_atomics",
         vendor="amd",
         severity="fail",
-        regex=r"kfd kfd:.*skipped device (?P<id>[0-9a-f]{4}:[0-9a-f]{4}), PCI rejects atomics",
+        regex=r"\bkfd\b.*skipped device (?P<id>[0-9a-f]{4}:[0-9a-f]{4}), PCI rejects atomics",
         anchors=("PCI rejects atomics",),
         meaning="the slot or a bridge above it lacks PCIe atomics: ROCm cannot use this GPU there",
         action="move the card to a slot that is wired to the processor",
@@ -130,7 +142,7 @@ RULES: tuple[Rule, ...] = (
         id="amd.kfd_unsupported",
         vendor="amd",
         severity="fail",
-        regex=r"kfd kfd: (?:amdgpu: )?\S+\s+not supported in kfd",
+        regex=r"kfd kfd: (?:amdgpu: )?(?:GC IP )?\S+\s+(?:VF )?not supported in kfd",
         anchors=("not supported in kfd",),
         meaning="this GPU generation has no compute support in the kernel",
         action="use another GPU for ROCm; hide this one with ROCR_VISIBLE_DEVICES",
@@ -148,8 +160,8 @@ RULES: tuple[Rule, ...] = (
         id="amd.ipblock_init",
         vendor="amd",
         severity="fail",
-        regex=r"(?:hw_init|sw_init) of IP block <(?P<ip>\w+)> failed (?P<err>-?\d+)",
-        anchors=("_init of IP block",),
+        regex=r"(?:hw_init|sw_init|late_init|resume|suspend) of IP block <(?P<ip>\w+)> failed (?P<err>-?\d+)",
+        anchors=(" of IP block <",),
         meaning="a block of the GPU did not start",
         action="update linux-firmware; power off and on; reseat the card",
     ),
@@ -157,7 +169,7 @@ RULES: tuple[Rule, ...] = (
         id="amd.psp",
         vendor="amd",
         severity="fail",
-        regex=r"PSP (?:firmware loading failed|create ring failed|load \w+ failed)",
+        regex=r"PSP (?:firmware loading failed|create ring failed|load \w+(?: \w+)? failed)",
         anchors=("PSP firmware loading", "PSP create ring", "PSP load"),
         meaning="the GPU's security processor did not take its firmware",
         action="update linux-firmware to the kernel's version; power off and on",
@@ -178,8 +190,12 @@ RULES: tuple[Rule, ...] = (
         id="amd.smu",
         vendor="amd",
         severity="warn",
-        regex=r"SMU: I'm not done with your (?:previous )?command|Failed to export SMU metrics table",
-        anchors=("SMU: I'm not done", "export SMU metrics"),
+        regex=(
+            r"SMU: (?:I'm not done with your (?:previous )?command|No response msg_reg|response:0xFFFFFFFF)"
+            r"|Failed to export SMU metrics table|SMU may be not in the right state"
+            r"|\[powerplay\]\s+(?:failed to send (?:pre )?message|last message was failed)"
+        ),
+        anchors=("SMU: ", "export SMU metrics", "SMU may be not in", "[powerplay]"),
         meaning="the power management firmware does not answer: sensors, clocks and fans cannot be trusted",
         action="reboot; update the VBIOS and linux-firmware if it comes back",
     ),
@@ -197,8 +213,11 @@ RULES: tuple[Rule, ...] = (
         vendor="amd",
         severity="fail",
         earlier="warn",
-        regex=(r"qcm fence wait loop timeout|The cp might be in an unrecoverable state|Failed to evict process queues"),
-        anchors=("qcm fence wait", "cp might be in an unrec", "evict process queues"),
+        regex=(
+            r"qcm fence wait loop timeout|The cp might be in an unrecoverable state|Failed to evict process queues"
+            r"|Queue preemption time out"
+        ),
+        anchors=("qcm fence wait", "cp might be in an unrec", "evict process queues", "Queue preemption time out"),
         meaning="a compute queue could not be stopped",
         action="end the programs that hold the GPU; reboot if it is not reset",
     ),
@@ -206,7 +225,10 @@ RULES: tuple[Rule, ...] = (
         id="amd.ras_ue",
         vendor="amd",
         severity="fail",
-        regex=r"(?P<n>\d+) uncorrectable hardware errors detected|uncorrectable hardware error\((?P<ev>\w+)\) detected",
+        regex=(
+            r"(?<!\d)(?P<n>[1-9]\d*)(?: new)? uncorrectable hardware errors? detected"
+            r"|uncorrectable hardware error\((?P<ev>\w+)\) detected"
+        ),
         anchors=("uncorrectable hardware error",),
         meaning="the GPU's memory or logic had an error that could not be corrected",
         action="reset the GPU and repeat the work; replace the card if it comes back",
@@ -224,8 +246,10 @@ RULES: tuple[Rule, ...] = (
         id="amd.ras_ce",
         vendor="amd",
         severity="warn",
-        regex=r"(?P<n>\d+) correctable hardware errors detected in total in (?P<blk>\w+) block",
-        anchors=("correctable hardware errors",),
+        regex=(
+            r"(?<!\d)(?P<n>[1-9]\d*)(?: new)? correctable hardware errors? detected(?: in total)? in (?P<blk>\w+) block"
+        ),
+        anchors=("correctable hardware error",),
         meaning="the GPU corrected errors in its memory or logic",
         action="watch whether the number grows",
     ),
@@ -233,8 +257,8 @@ RULES: tuple[Rule, ...] = (
         id="amd.ras_de",
         vendor="amd",
         severity="fail",
-        regex=r"(?P<n>\d+) deferred hardware errors detected",
-        anchors=("deferred hardware errors",),
+        regex=r"(?<!\d)(?P<n>[1-9]\d*)(?: new)? deferred hardware errors? detected",
+        anchors=("deferred hardware error",),
         meaning="bad data lies in the GPU's memory and will hit whoever reads it",
         action="end the programs on the GPU and reset it",
     ),
@@ -242,7 +266,7 @@ RULES: tuple[Rule, ...] = (
         id="amd.poison",
         vendor="amd",
         severity="fail",
-        regex=r"[Pp]oison is (?:consumed by client|created)",
+        regex=r"[Pp]oison is (?:consumed by|created)",
         anchors=("oison is c",),
         meaning="bad data was created in, or read from, the GPU's memory",
         action="repeat the work after the reset; replace the card if it comes back",
@@ -251,8 +275,8 @@ RULES: tuple[Rule, ...] = (
         id="amd.bad_pages",
         vendor="amd",
         severity="fail",
-        regex=r"Saved bad pages (?P<n>\d+) reaches threshold value (?P<t>\d+)",
-        anchors=("Saved bad pages",),
+        regex=(r"Saved bad pages (?P<n>\d+) reaches threshold value (?P<t>\d+)|RAS records:\d+ exceed threshold:\d+"),
+        anchors=("Saved bad pages", "RAS records:"),
         meaning="the card has no more spare memory to replace bad pages with",
         action="replace the card",
     ),
@@ -269,8 +293,11 @@ RULES: tuple[Rule, ...] = (
         id="amd.ctf",
         vendor="amd",
         severity="fail",
-        regex=r"GPU over temperature range\(SW CTF\) detected|System is going to shutdown due to GPU SW CTF",
-        anchors=("SW CTF",),
+        regex=(
+            r"GPU over temperature range\(SW CTF\) detected|System is going to shutdown due to GPU (?:SW|HW) CTF"
+            r"|GPU HW Critical Temperature Fault"
+        ),
+        anchors=(" CTF", "Critical Temperature Fault"),
         meaning="the GPU reached its critical temperature; the machine is switched off",
         action="repair the cooling before the next test",
     ),
@@ -287,8 +314,8 @@ RULES: tuple[Rule, ...] = (
         id="amd.throttled",
         vendor="amd",
         severity="warn",
-        regex=r"amdgpu: WARN: GPU is throttled",
-        anchors=("GPU is throttled",),
+        regex=r"WARN: GPU (?:is throttled|thermal throttling temperature reached)",
+        anchors=("WARN: GPU ",),
         meaning="the GPU slows itself down because of heat or power",
         action="check cooling and power limit; do not trust timings",
     ),

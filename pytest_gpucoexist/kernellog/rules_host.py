@@ -17,8 +17,9 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         # "traps: name[pid] general protection fault ip:…" is a program's own crash.
         regex=(
-            r"BUG: kernel NULL pointer dereference|Oops: |general protection fault(?! ip:)|Kernel [Pp]anic"
-            r"|kernel BUG at|BUG: unable to handle |Unable to handle kernel "
+            r"BUG: kernel NULL pointer dereference|\bOops: |(?<!traps: )general protection fault(?! ip:)"
+            r"|Kernel [Pp]anic\b"
+            r"|kernel BUG at|BUG: unable to handle |Unable to handle kernel |\binvalid opcode: \d+ \[#"
         ),
         anchors=(
             "BUG: kernel NULL",
@@ -28,7 +29,8 @@ RULES: tuple[Rule, ...] = (
             "Kernel Panic",
             "kernel BUG at",
             "nable to handle ",
-        ),  # fmt: skip
+            "invalid opcode: ",
+        ),
         meaning="the kernel itself crashed: nothing on this host can be trusted until it is rebooted",
         action="reboot; look at the module named in the trace",
     ),
@@ -36,8 +38,8 @@ RULES: tuple[Rule, ...] = (
         id="sys.soft_lockup",
         vendor="any",
         severity="fail",
-        regex=r"BUG: soft lockup - CPU#\d+ stuck",
-        anchors=("BUG: soft lockup",),
+        regex=r"BUG: soft lockup - CPU#\d+ stuck|[Ww]atchdog detected hard LOCKUP",
+        anchors=("BUG: soft lockup", "hard LOCKUP"),
         meaning="a processor is stuck in the kernel",
         action="reboot; look at the module named in the trace",
     ),
@@ -45,8 +47,8 @@ RULES: tuple[Rule, ...] = (
         id="sys.hung_task",
         vendor="any",
         severity="warn",
-        regex=r"INFO: task (?P<comm>\S+):\d+ blocked for more than \d+ seconds",
-        anchors=("blocked for more than",),
+        regex=r"INFO: task (?P<comm>.+):\d+ (?:is )?blocked (?:in I/O wait |on \S+ )?for more than \d+ seconds",
+        anchors=("for more than ",),
         meaning="a program waits in the kernel and cannot be ended",
         action="look at the trace for the driver that it waits for",
     ),
@@ -64,7 +66,8 @@ RULES: tuple[Rule, ...] = (
         vendor="any",
         severity="warn",
         regex=(
-            r"\[Hardware Error\]:\s+(?:section_type: PCIe error|Hardware error from APEI)|Hardware error from APEI Generic"
+            r"\[Hardware Error\]:\s+(?:section_type: PCIe error|Hardware error from APEI)"
+            r"|Hardware error from APEI Generic"
         ),
         anchors=("section_type: PCIe", "Hardware error from APEI"),
         meaning="the firmware recorded a hardware error",
@@ -74,8 +77,11 @@ RULES: tuple[Rule, ...] = (
         id="sys.mce",
         vendor="any",
         severity="warn",
-        regex=r"mce: \[Hardware Error\]: Machine check events logged",
-        anchors=("Machine check events logged",),
+        regex=(
+            r"mce: \[Hardware Error\]: Machine check events logged"
+            r"|\[Hardware Error\]: (?:Machine check events logged|CPU ?\d+: Machine Check|System Fatal error)"
+        ),
+        anchors=("Machine check events logged", ": Machine Check", "System Fatal error"),
         meaning="a processor recorded a hardware error",
         action="read it with rasdaemon or mcelog",
     ),
@@ -83,8 +89,12 @@ RULES: tuple[Rule, ...] = (
         id="sys.nccl_segv",
         vendor="any",
         severity="warn",
-        regex=r"(?:segfault at|general protection fault ip:) .* in lib(?:nccl|rccl|cuda|amdhip64|hsa-runtime64)",
-        anchors=("segfault at ", "general protection fault ip:"),
+        regex=(
+            r"(?:segfault at|general protection(?: fault)? ip:?) ?.* in lib(?:nccl|rccl|cuda|amdhip64"
+            r"|hsa-runtime64|nvrtc"
+            r"|nvidia-(?:ml|ptxjit|nvvm)|ze_intel_gpu|amdocl64)"
+        ),
+        anchors=("segfault at ", "general protection"),
         meaning="a program crashed inside a GPU library",
         action="look at that program; check that library and driver versions fit",
     ),
@@ -122,7 +132,7 @@ RULES: tuple[Rule, ...] = (
         regex=r"Failed to initialize NVML: Unknown Error",
         anchors=("NVML: Unknown Error",),
         meaning="a container lost its access to the GPUs",
-        action="restart the container; use cgroupfs or CDI, so that systemctl daemon-reload does not take the devices away",
+        action="restart the container; use CDI, so that systemctl daemon-reload does not take the devices away",
     ),
     Rule(
         id="user.kfd_open",
@@ -138,8 +148,8 @@ RULES: tuple[Rule, ...] = (
         vendor="amd",
         severity="fail",
         earlier="warn",
-        regex=r"Memory access fault by GPU node-\d+",
-        anchors=("Memory access fault by GPU",),
+        regex=r"Memory access fault by GPU node-\d+|HW Exception by GPU node-\d+",
+        anchors=("fault by GPU node-", "Exception by GPU node-"),
         meaning="a program touched memory that is not mapped on the GPU, and was ended",
         action="look at that program; if it copied between GPUs, turn peer access off",
     ),

@@ -1,7 +1,7 @@
 """What i915 and xe print.
 
-Wording: drivers/gpu/drm/i915 (gt/intel_reset.c, gt/uc, i915_gpu_error.c) and drivers/gpu/drm/xe (xe_device.c, xe_guc*.c,
-xe_gt_pagefault.c) of Linux. Newer kernels put `Tile0: GT0:` before the text.
+Wording: drivers/gpu/drm/i915 (gt/intel_reset.c, gt/uc, i915_gpu_error.c) and drivers/gpu/drm/xe (xe_device.c,
+xe_guc*.c, xe_gt_pagefault.c) of Linux. Newer kernels put `Tile0: GT0:` before the text.
 """
 
 from __future__ import annotations
@@ -27,9 +27,18 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         regex=(
             r"\*ERROR\* \w+ reset request timed out|\*ERROR\* GPU recovery failed|GuC failed to reset engine"
-            r"|GUC: Engine reset failed"
+            r"|GUC: Engine reset failed|\*ERROR\* (?:Tile\d+: )?GT\d+: reset failed"
+            r"|Failed to reset chip|declaring (?:it )?wedged"
         ),
-        anchors=("reset request timed out", "GPU recovery failed", "failed to reset engine", "Engine reset failed"),
+        anchors=(
+            "reset request timed out",
+            "GPU recovery failed",
+            "failed to reset engine",
+            "Engine reset failed",
+            ": reset failed",
+            "Failed to reset chip",
+            "declaring ",
+        ),
         meaning="an engine or the whole GPU could not be reset",
         action="reboot",
     ),
@@ -37,7 +46,11 @@ RULES: tuple[Rule, ...] = (
         id="intel.reset_chip",
         vendor="intel",
         severity="warn",
-        regex=r"Resetting (?:chip|\w+) (?:for|after) ",
+        regex=(
+            r"Resetting (?:chip|(?:[rbv]cs|vecs|ccs|gsc)\d+"
+            r"|(?:render|blitter|bsd|video enhancement) ring) (?:for|after) "
+            r"|\b(?:i915|xe)\b.*Resetting \w+ (?:for|after) "
+        ),
         anchors=("Resetting ",),
         meaning="i915 reset an engine or the whole GPU",
         action="restart the programs that used the GPU; look for the hang before it",
@@ -55,7 +68,7 @@ RULES: tuple[Rule, ...] = (
         id="intel.guc_load",
         vendor="intel",
         severity="fail",
-        regex=r"\*ERROR\* (?:Tile\d+: )?GT\d+: (?:GuC )?load failed: status",
+        regex=r"\*ERROR\* (?:Tile\d+: )?(?:GT\d+: )?(?:GuC )?(?:firmware )?load failed: status",
         anchors=("load failed: status",),
         meaning="the GPU's scheduler firmware (GuC) did not load",
         action="update linux-firmware; power off and on",
@@ -101,9 +114,19 @@ RULES: tuple[Rule, ...] = (
         id="intel.probe_fail",
         vendor="intel",
         severity="fail",
-        regex=rf"(?:xe|i915) {BDF}: probe with driver (?:xe|i915) failed with error -\d+|(?:xe|i915): probe of "
-        r"(?P<bdf_old>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]) failed with error -\d+",
-        anchors=("probe with driver xe", "probe with driver i915", "xe: probe of", "i915: probe of"),
+        regex=(
+            rf"(?:xe|i915) {BDF}: probe with driver (?:xe|i915) failed with error -\d+"
+            r"|(?:xe|i915): probe of (?P<bdf_old>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+            r" failed with error -\d+"
+            r"|\bi915\b.*Device initialization failed \(-\d+\)"
+        ),
+        anchors=(
+            "probe with driver xe",
+            "probe with driver i915",
+            "xe: probe of",
+            "i915: probe of",
+            "Device initialization failed (",
+        ),
         meaning="Intel's driver did not attach to the GPU",
         action="read the lines of xe or i915 right before this one: they say why",
     ),

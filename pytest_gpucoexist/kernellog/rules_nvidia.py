@@ -6,7 +6,7 @@ src/nvidia/src/kernel), nvidia-drm, nvidia-peermem, and drivers/gpu/drm/nouveau 
 
 from __future__ import annotations
 
-from pytest_gpucoexist.kernellog.rule import BDF, Rule
+from pytest_gpucoexist.kernellog.rule import BDF, BDF_OLD, Rule
 
 __all__ = ["RULES"]
 
@@ -17,9 +17,10 @@ RULES: tuple[Rule, ...] = (
         severity="by-code",
         # The address has no function digit; "PCI:" may be missing; a MIG instance is named "GPU-I:05" behind it.
         regex=(
-            rf"NVRM:\s+(?:GPU\d+ )?Xid\s+\((?:PCI:)?{BDF}(?:[ ,]+GPU-I:\d+)?[^)]*\):\s*(?P<xid>\d+)(?:,|\s*$|\s)"
+            rf"NVRM:\s+Xid\s+\((?:PCI:)?{BDF_OLD}(?:[ ,]+GPU-I:\d+)?[^)]*\):\s*(?P<xid>\d+)(?:,|\s|$)"
             r"(?:\s*pid=(?P<pid>[^,]+),?)?(?:\s*name=(?P<name>[^,]+),?)?"
         ),
+        within="NVRM",
         anchors=("Xid ",),
         meaning="the GPU reported an error; its code decides",
         action="",
@@ -40,7 +41,8 @@ RULES: tuple[Rule, ...] = (
         id="nv.fallen_off_bus",
         vendor="nvidia",
         severity="fail",
-        regex=rf"NVRM:\s+(?:(?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{BDF}(?:: GPU)? has )?fallen off the bus",
+        regex=(rf"NVRM:\s+(?:(?:The NVIDIA )?(?:GPU )?(?:at )?(?:PCI:)?{BDF}(?:: GPU)? has )?fallen off the bus"),
+        within="NVRM",
         anchors=("fallen off the bus",),
         meaning="the GPU no longer answers on PCIe",
         action="power the machine off and on; then check the card's seat, riser, power cables, temperature and ASPM",
@@ -50,6 +52,7 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=rf"NVRM: GPU {BDF} is already bound to (?P<drv>Nova\w*)",
+        within="NVRM",
         anchors=("is already bound to",),
         meaning="the kernel's own nova driver took the GPU before NVIDIA's",
         action="blacklist nova_core (and nova_drm) in /etc/modprobe.d, rebuild the initramfs, reboot",
@@ -59,6 +62,7 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=r"NVRM: The NVIDIA probe routine was not called for (?P<n>\d+) device",
+        within="NVRM",
         anchors=("NVIDIA probe routine was not called",),
         meaning="another driver (nouveau, nova_core, vfio-pci, …) holds GPUs that NVIDIA's module was loaded for",
         action="see `lspci -nnk` for the driver in use; unbind or blacklist it, then reload the nvidia module",
@@ -68,6 +72,7 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=r"NVRM: The NVIDIA probe routine failed for (?P<n>\d+) device",
+        within="NVRM",
         anchors=("NVIDIA probe routine failed",),
         meaning="NVIDIA's module was loaded but could not start a GPU",
         action="read the NVRM lines right before this one: they say why",
@@ -78,6 +83,7 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         regex=r"NVRM: (?:No NVIDIA (?:devices probed|GPU found|graphics adapter (?:found|probed))"
         r"|None of the NVIDIA (?:devices|graphics adapters) were (?:initialized|probed))",
+        within="NVRM",
         anchors=("No NVIDIA ", "None of the NVIDIA "),
         meaning="NVIDIA's module was loaded and got no GPU",
         action="see `lspci -nnk` for missing cards and foreign drivers, and the NVRM lines before this one",
@@ -86,8 +92,9 @@ RULES: tuple[Rule, ...] = (
         id="nv.api_mismatch",
         vendor="nvidia",
         severity="fail",
-        regex=r"NVRM: API mismatch: the client",
-        anchors=("API mismatch: the client",),
+        regex=r"NVRM: API mismatch: th(?:e|is) client",
+        within="NVRM",
+        anchors=("NVRM: API mismatch",),
         meaning="the driver libraries and the loaded kernel module have different versions",
         action="reboot (or reload the module) after a driver update; in a container, use the host's driver libraries",
     ),
@@ -97,8 +104,9 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         regex=(
             r"NVRM:.*(?:Cannot initialize GSP firmware RM|failed to wait for GFW_BOOT|No firmware image found"
-            r"|_kgspIsHeartbeatTimedOut|GSP Timeout|GSP task)"
+            r"|_kgspIsHeartbeatTimedOut|GSP Timeout|GSP task|unexpected WPR2 already up|GSP Crashcat Report)"
         ),
+        within="NVRM",
         anchors=(
             "initialize GSP firmware",
             "wait for GFW_BOOT",
@@ -106,7 +114,9 @@ RULES: tuple[Rule, ...] = (
             "HeartbeatTimedOut",
             "GSP T",
             "GSP task",
-        ),  # fmt: skip
+            "WPR2 already up",
+            "Crashcat Report",
+        ),
         meaning="the GPU's system processor (GSP) has no firmware, did not start, or hangs",
         action="install the firmware of exactly this driver version and reset the GPU; power-cycle if it stays",
     ),
@@ -116,10 +126,12 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         regex=(
             rf"NVRM: (?:GPU (?:at )?(?:PCI:)?{BDF}: )?"
-            r"(?:RmInitAdapter failed!(?: \((?P<code>0x[0-9a-fA-F]+:0x[0-9a-fA-F]+:\d+)\))?|rm_init_adapter failed"
-            r"|rm_init_adapter\(\d+\) failed)"
+            r"(?:RmInitAdapter failed!(?: \((?P<code>0x[0-9a-fA-F]+:0x[0-9a-fA-F]+:\d+)\))?"
+            r"|rm_init_adapter(?:\(\d+\))? failed"
+            r"|.*osInitNvMapping failed, bailing out of RmInitAdapter)"
         ),
-        anchors=("RmInitAdapter failed!", "rm_init_adapter"),
+        within="NVRM",
+        anchors=("RmInitAdapter failed!", "rm_init_adapter", "bailing out of RmInit"),
         meaning="the driver is loaded but could not initialise this GPU",
         action="reset or power-cycle the GPU; check its power, slot and BIOS settings, and that the driver supports it",
     ),
@@ -128,10 +140,19 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=(
-            r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid|BAR\d+ is 0M @ 0x0"
-            r"|The system BIOS may have misconfigured your GPU|request_mem_region failed)"
+            r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid|BAR\d+ is \d+M @ 0x0\b"
+            r"|The system BIOS may have misconfigured your GPU|request_mem_region failed"
+            r"|This is a 64-bit BAR mapped above|FATAL: Failed to re-allocate BAR)"
         ),
-        anchors=("assigned to your NVIDIA", "is 0M @", "misconfigured your GPU", "request_mem_region failed"),
+        within="NVRM",
+        anchors=(
+            "assigned to your NVIDIA",
+            "M @ 0x0",
+            "misconfigured your GPU",
+            "request_mem_region failed",
+            "64-bit BAR mapped",
+            "re-allocate BAR",
+        ),
         meaning="the BIOS or the kernel gave the GPU no memory window",
         action='turn "Above 4G decoding" on in the BIOS; try the kernel parameter pci=realloc=on',
     ),
@@ -143,6 +164,7 @@ RULES: tuple[Rule, ...] = (
             r"NVRM: (?:installed in this system is not supported by open|Open nvidia\.ko is only ready for use on"
             r"|.*requires use of the NVIDIA open kernel modules)"
         ),
+        within="NVRM",
         anchors=("not supported by open", "Open nvidia.ko is only", "use of the NVIDIA open kernel"),
         meaning="the kernel modules are of the wrong flavour (open or proprietary) for this GPU",
         action="install the other flavour: open modules from Blackwell on, proprietary ones before Turing",
@@ -152,9 +174,10 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=r"NVRM: failed to copy vbios",
+        within="NVRM",
         anchors=("failed to copy vbios",),
         meaning="the driver could not read the card's VBIOS",
-        action="often power or D3cold: cold boot; keep the card awake (power/control=on); check the hybrid graphics set-up",
+        action="often power or D3cold: cold boot; keep the card awake (power/control=on)",
     ),
     Rule(
         id="nv.drm_alloc",
@@ -180,9 +203,16 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         regex=(
             r"NVRM: .*(?:API_GPU_ATTACHED_SANITY_CHECK failed|RC all channels for critical error (?P<xid>\d+)"
-            r"|rpcSendMessage failed with status)"
+            r"|rpcSendMessage failed with status|GPU lost from the bus|NV_ERR_GPU_IS_LOST)"
         ),
-        anchors=("ATTACHED_SANITY_CHECK", "RC all channels for critical", "rpcSendMessage failed"),
+        within="NVRM",
+        anchors=(
+            "ATTACHED_SANITY_CHECK",
+            "RC all channels for critical",
+            "rpcSendMessage failed",
+            "GPU lost from the bus",
+            "ERR_GPU_IS_LOST",
+        ),
         meaning="the driver still talks to a GPU that is gone",
         action="the same as for a GPU that fell off the bus: power the machine off and on",
     ),
@@ -209,6 +239,7 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="warn",
         regex=r"NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed",
+        within="NVRM",
         anchors=("PostRxDetectLinkMask",),
         meaning="NVLink did not find its partner",
         action="check the NVLink bridge; GPUs without a bridge print this as well",
@@ -218,6 +249,7 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="info",
         regex=r"NVRM: loading NVIDIA UNIX (?P<flavor>Open )?.*?(?P<ver>\d+\.\d+(?:\.\d+)?)",
+        within="NVRM",
         anchors=("loading NVIDIA UNIX",),
         meaning="NVIDIA's kernel module was loaded",
         action="",
@@ -226,7 +258,7 @@ RULES: tuple[Rule, ...] = (
         id="nouveau.active",
         vendor="nvidia",
         severity="fail",
-        regex=rf"nouveau {BDF}: (?:DRM|fifo|bios|vgaarb|enabling|NVIDIA)",
+        regex=rf"nouveau {BDF}: (?:DRM|fifo|bios|vgaarb|enabling|NVIDIA|fb|gsp|\[drm\])|Initialized nouveau \d",
         anchors=("nouveau ",),
         meaning="the nouveau driver holds an NVIDIA GPU: no CUDA there",
         action="blacklist nouveau in /etc/modprobe.d (options nouveau modeset=0), rebuild the initramfs, reboot",

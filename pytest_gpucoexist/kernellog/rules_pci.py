@@ -24,8 +24,8 @@ RULES: tuple[Rule, ...] = (
         id="pci.aer_norecover",
         vendor="any",
         severity="fail",
-        regex=r"AER: (?:can't recover|device recovery failed)",
-        anchors=("AER: can't recover", "AER: device recovery failed"),
+        regex=r"AER: (?:can't recover|[Dd]evice recovery failed|[\w ]+ reset failed)",
+        anchors=("AER: can't recover", "evice recovery failed", " reset failed"),
         meaning="a PCIe error could not be recovered from: the device's state is unknown",
         action="reboot; then reseat the card, lower the link generation, turn ASPM off",
     ),
@@ -55,32 +55,18 @@ RULES: tuple[Rule, ...] = (
         vendor="any",
         severity="info",
         regex=(
-            r":\s*\[\s*(?P<bit>\d+)\]\s+(?P<name>RxErr|BadTLP|BadDLLP|Rollover|Timeout|NonFatalErr|CorrIntErr|HeaderOF"
-            r"|SDES|Surprise Down Error|DLP|TLP|FCP|CmpltTO|CmpltAbrt|UnxCmplt|RxOF|MalfTLP|ECRC|UnsupReq|ACSViol)"
+            r":\s*(?:AER: *)?\[\s*(?P<bit>\d+)\]\s+(?P<name>RxErr|BadTLP|BadDLLP"
+            r"|Rollover|Timeout|NonFatalErr|CorrIntErr|HeaderOF"
+            r"|SDES|Surprise Down Error|DLP|TLP|FCP|CmpltTO|CmpltAbrt|UnxCmplt|RxOF|MalfTLP|ECRC|UnsupReq|ACSViol"
+            # the words of kernels before 4.19, and those of bits that were named later
+            r"|Receiver Error|Bad TLP|Bad DLLP|RELAY_NUM Rollover|Replay Timer Timeout|Advisory Non-Fatal"
+            r"|Corrected Internal Error"
+            r"|Header Log Overflow|Data Link Protocol|Poisoned TLP|Flow Control Protocol"
+            r"|Completion Timeout|Completer Abort"
+            r"|Unexpected Completion|Receiver Overflow|Malformed TLP|Unsupported Request|ACS Violation"
+            r"|Uncorrectable Internal Error|UncorrIntErr|BlockedTLP|AtomicOpBlocked|PoisonTLPBlocked|DMWrReqBlocked)"
         ),
-        anchors=(
-            "RxErr",
-            "BadTLP",
-            "BadDLLP",
-            "] Rollover",
-            "] Timeout",
-            "NonFatalErr",
-            "CorrIntErr",
-            "HeaderOF",
-            "] SDES",
-            "Surprise Down",
-            "] DLP",
-            "] TLP",
-            "] FCP",
-            "CmpltTO",
-            "CmpltAbrt",
-            "UnxCmplt",
-            "] RxOF",
-            "MalfTLP",
-            "] ECRC",
-            "UnsupReq",
-            "ACSViol",
-        ),  # fmt: skip
+        anchors=("] ",),
         meaning="which error the PCIe error line before it means",
         action="",
     ),
@@ -88,8 +74,8 @@ RULES: tuple[Rule, ...] = (
         id="pci.aer_ghes",
         vendor="any",
         severity="warn",
-        regex=r"AER: aer_(?:status|layer|cor_status|uncor_status)",
-        anchors=("AER: aer_",),
+        regex=r"(?:AER: |[\da-f]\.[0-7]: )aer_(?:status|layer|cor_status|uncor_status)",
+        anchors=(": aer_",),
         meaning="the firmware reported a PCIe error to the kernel",
         action="if they are frequent: reseat the card, lower the link generation, turn ASPM off",
     ),
@@ -98,7 +84,8 @@ RULES: tuple[Rule, ...] = (
         vendor="any",
         severity="info",
         regex=(
-            r"device \[(?P<id>[0-9a-f]{4}:[0-9a-f]{4})\] error status/mask=(?P<status>[0-9a-f]{8})/(?P<mask>[0-9a-f]{8})"
+            r"device \[(?P<id>[0-9a-f]{4}:[0-9a-f]{4})\] error status/mask=(?P<status>[0-9a-f]{8})"
+            r"/(?P<mask>[0-9a-f]{8})"
         ),
         anchors=("error status/mask=",),
         meaning="the raw status of the PCIe error before it, and the device's vendor and model",
@@ -119,10 +106,11 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         # "DPC: error containment capabilities: …" is what a healthy port says at boot.
         regex=(
-            r"\bDPC: (?:containment event|unmasked uncorrectable|error containment(?! capabilities))"
+            r"\bDPC:? (?:containment event|unmasked uncorrectable|error containment(?! capabilities)"
+            r"|(?:ERR_FATAL|ERR_NONFATAL|RP PIO error|software trigger) detected)"
             r"|EDR: EDR event received"
         ),
-        anchors=("DPC: containment event", "DPC: unmasked", "DPC: error containment", "EDR event received"),
+        anchors=("DPC: ", "DPC containment", "DPC unmasked", "EDR event received"),
         meaning="the port cut its device off to contain an error",
         action="reboot; then reseat the card, check riser and power",
     ),
@@ -130,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         id="pci.link_down",
         vendor="any",
         severity="fail",
-        regex=r"[Ss]lot\([^)]*\): (?:Link Down|Card not present)",
+        regex=r"[Ss]lot\([^)]*\): (?:Link Down|Card not present)|[Cc]ard not present on [Ss]lot\(",
         anchors=("lot(",),
         meaning="the link to a card was lost",
         action="check seat, riser, power and (external) cable; then rescan the bus or reboot",
@@ -140,9 +128,9 @@ RULES: tuple[Rule, ...] = (
         vendor="any",
         severity="fail",
         regex=(
-            r"[Uu]nable to change power state from D3(?:cold|hot) to D0"
-            r"|can't change power state from D3(?:cold|hot) to D0|Refused to change power state"
-            r"|not ready \d+ms after (?:resume|bus reset|FLR)"
+            r"[Uu]nable to change power state from (?:D3cold|D3hot|unknown) to D0"
+            r"|can't change power state from D3(?:cold|hot) to D0|[Rr]efused to change power state"
+            r"|not ready \d+ms after (?:resume|bus reset|FLR|DPC|PM D3)"
         ),
         anchors=("change power state", "not ready "),
         meaning="the device did not wake up",
@@ -174,7 +162,8 @@ RULES: tuple[Rule, ...] = (
         vendor="any",
         severity="fail",
         regex=(
-            rf"(?P<dev>(?:pci|pcieport|nvidia|amdgpu|i915|xe) ){BDF}: BAR \d+(?:: (?:no space for|failed to assign) \[mem"
+            rf"(?P<dev>(?:pci|pcieport|nvidia|amdgpu|i915|xe) ){BDF}: BAR \d+"
+            r"(?:: (?:no space for|failed to assign) \[mem"
             r"| \[mem [^\]]*\]: (?:can't assign; no space|failed to assign))"
         ),
         anchors=("BAR ",),
@@ -207,7 +196,7 @@ RULES: tuple[Rule, ...] = (
         vendor="any",
         severity="fail",
         earlier="warn",
-        regex=r"AMD-Vi: (?:Event logged \[)?IO_PAGE_FAULT",
+        regex=r"AMD-Vi: (?:Event logged \[)?(?:\[)?IO_PAGE_FAULT",
         anchors=("IO_PAGE_FAULT",),
         meaning="the IOMMU refused an access of the device to memory",
         action="with peer copies: turn them off or set iommu=pt; else report it to the driver's authors",
@@ -235,8 +224,8 @@ RULES: tuple[Rule, ...] = (
         id="dma.swiotlb",
         vendor="any",
         severity="warn",
-        regex=r"swiotlb (?:buffer is full|addr \S+ overflow)",
-        anchors=("swiotlb ",),
+        regex=r"swiotlb (?:buffer is full|addr \S+ overflow)|Out of SW-IOMMU space for|: overflow 0x\S+ of DMA mask",
+        anchors=("swiotlb ", "Out of SW-IOMMU", " of DMA mask"),
         meaning="transfers of the device go through a bounce buffer, and it ran out",
         action="use the IOMMU in translating mode; a larger buffer: swiotlb=262144; check memory encryption and Xen",
     ),
@@ -244,8 +233,12 @@ RULES: tuple[Rule, ...] = (
         id="mod.key_rejected",
         vendor="any",
         severity="fail",
-        regex=r"Key was rejected by service|PKCS#7 signature not signed with a trusted key",
-        anchors=("Key was rejected by", "not signed with a trusted"),
+        regex=(
+            r"Key was rejected by service|PKCS#7 signature not signed with a trusted key"
+            r"|Required key not available|[Ll]oading of unsigned module is rejected"
+            r"|unsigned module loading is restricted"
+        ),
+        anchors=("Key was rejected by", "not signed with a trusted", "Required key not", "unsigned module "),
         meaning="Secure Boot refused a kernel module",
         action="sign the module and enrol the key (mokutil --import), or use the distribution's signed modules",
     ),
@@ -262,8 +255,12 @@ RULES: tuple[Rule, ...] = (
         id="mod.vermagic",
         vendor="any",
         severity="fail",
-        regex=r"version magic '(?P<a>[^']+)' should be '(?P<b>[^']+)'",
-        anchors=("version magic '",),
+        regex=(
+            r"version magic '(?P<a>[^']+)' should be '(?P<b>[^']+)'"
+            r"|could not insert '[\w-]+': (?:Invalid module format|Exec format error)"
+            r"|section size must match the kernel's built struct module size"
+        ),
+        anchors=("version magic '", "Invalid module format", "Exec format error", "built struct module size"),
         meaning="the module was built for another kernel",
         action="rebuild it for the running kernel (dkms autoinstall), or boot the kernel that it was built for",
     ),
@@ -271,7 +268,7 @@ RULES: tuple[Rule, ...] = (
         id="mod.symver",
         vendor="any",
         severity="fail",
-        regex=r"disagrees about version of symbol|Unknown symbol \w+ \(err -\d+\)",
+        regex=r"disagrees about version of symbol|Unknown symbol \w+ \(err -?\d+\)",
         anchors=("disagrees about version", "Unknown symbol "),
         meaning="the module does not fit the running kernel or the modules that it builds on",
         action="rebuild it for the running kernel (dkms autoinstall); remove leftovers of another version",

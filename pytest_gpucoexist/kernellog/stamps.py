@@ -21,7 +21,8 @@ _SINCE_LINE_BEFORE = re.compile(r"\s*\[\s*\+\d+\.\d+\]\s?")
 
 # "[Sun Feb 23 16:24:18 2025] " of dmesg -T, in any language and also with -d; "[Nov30 08:11] " of dmesg -H.
 _CTIME = re.compile(
-    r"\s*\[(?:\w{2,4}\.? )?(?P<month>[^\W\d_]{3,4})\.? ?(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)"
+    r"\s*\[(?:\w{2,4}\.? )?(?P<month>[^\W\d_]{3,4})\.? ?(?P<day>\d{1,2}) (?P<hour>\d\d):(?P<minute>\d\d)"
+    r"(?::(?P<second>\d\d)"
     r"(?: (?P<year>\d{4}))?)?(?:\s+<[^>]*>)?\]\s?"
 )
 _ISO = re.compile(
