@@ -25,7 +25,7 @@ __all__ = ["judge"]
 
 _THREADS = 4
 _GRACE_S = 2.0
-"""For gates that wait for a vendor library which has just used up the whole deadline."""
+_PATIENCE_S = 0.05
 
 
 def judge(
@@ -34,15 +34,17 @@ def judge(
     gates: Iterable[Gate] | None = None,
     ignore: Mapping[str, str] | None = None,
     unknown_fails: bool = False,
+    grace_s: float = _GRACE_S,
 ) -> Judgement:
     """Judge a machine at the subject's level. Never raises on account of a gate.
 
     `gates` None: all of the level. `ignore` maps ids or globs to the reason that a person gave. With `unknown_fails`
-    a gate that blocks and could not read its evidence fails.
+    a gate that blocks and could not read its evidence fails. `grace_s` is added to the subject's deadline, for gates
+    that wait for a vendor library which has just used it up.
     """
     started = time.perf_counter()
     chosen = list(gates_of_level(subject.level) if gates is None else gates)
-    results = _ask_all(chosen, subject)
+    results = _ask_all(chosen, subject, grace_s)
     verdicts: list[Verdict] = []
     for gate in chosen:
         for verdict in _verdicts(gate, results.get(gate.id), subject, unknown_fails=unknown_fails):
@@ -57,36 +59,46 @@ def judge(
     )
 
 
-def _ask_all(gates: Sequence[Gate], subject: Subject) -> dict[str, list[Finding] | str]:
+def _ask_all(gates: Sequence[Gate], subject: Subject, grace_s: float) -> dict[str, list[Finding] | str]:
     """Return the findings of each gate, or its traceback; what did not answer in time is missing.
 
     Threads are daemons: one that a kernel holds back in a read cannot be ended, and must not keep the run.
     """
-    waiting: queue.SimpleQueue[Gate | None] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[Gate] = queue.SimpleQueue()
     answers: queue.SimpleQueue[tuple[str, list[Finding] | str]] = queue.SimpleQueue()
     asked = [gate for gate in gates if _applies(gate, subject) is None]
     for gate in asked:
         waiting.put(gate)
-    for _ in range(_THREADS):
-        waiting.put(None)
+
+    def another_thread() -> None:
         threading.Thread(target=_work, args=(waiting, answers, subject), name="gpucoexist-gates", daemon=True).start()
+
+    for _ in range(min(_THREADS, len(asked))):
+        another_thread()
     results: dict[str, list[Finding] | str] = {}
-    end = time.monotonic() + subject.deadline_s + _GRACE_S
-    while len(results) < len(asked):
+    end = time.monotonic() + subject.deadline_s + grace_s
+    while len(results) < len(asked) and (left := end - time.monotonic()) > 0:
         try:
-            name, result = answers.get(timeout=max(0.0, end - time.monotonic()))
+            name, result = answers.get(timeout=min(left, _PATIENCE_S))
         except queue.Empty:
-            break
-        results[name] = result
+            # All threads wait for a file or a library that does not answer: the other gates need not.
+            if not waiting.empty():
+                another_thread()
+        else:
+            results[name] = result
     return results
 
 
 def _work(
-    waiting: queue.SimpleQueue[Gate | None],
+    waiting: queue.SimpleQueue[Gate],
     answers: queue.SimpleQueue[tuple[str, list[Finding] | str]],
     subject: Subject,
 ) -> None:
-    while (gate := waiting.get()) is not None:
+    while True:
+        try:
+            gate = waiting.get_nowait()
+        except queue.Empty:
+            return
         try:
             assert gate.check is not None
             found = list(gate.check(subject))
@@ -181,17 +193,20 @@ def _ignored(verdict: Verdict, ignore: Mapping[str, str]) -> Verdict:
 def _unfit(verdicts: Sequence[Verdict], subject: Subject) -> dict[str, str]:
     """Say of each device that a blocking gate took out why, in the gate's words."""
     words: dict[str, list[str]] = {}
+    hidden = {gpu.key for gpu in subject.machine.gpus if not gpu.visible}
     for verdict in verdicts:
         if verdict.blocks:
             keys = verdict.devices or tuple(gpu.key for gpu in subject.gpus(*verdict.vendors))
             for key in keys:
-                words.setdefault(key, []).append(f"{verdict.id}: {verdict.reason}")
+                # A caller who hid a broken device on purpose has dealt with it; unless hiding it is what is wrong.
+                if key not in hidden or verdict.group == "environment":
+                    words.setdefault(key, []).append(f"{verdict.id}: {verdict.reason}")
     return {key: "; ".join(said) for key, said in words.items()}
 
 
 def _fit(verdicts: Sequence[Verdict], unfit: Mapping[str, str]) -> bool | None:
     """Fit unless something blocks; None when every gate that blocks could not judge."""
-    if unfit or any(verdict.blocks for verdict in verdicts):
+    if unfit:
         return False
     statuses = {verdict.status for verdict in verdicts if verdict.blocking and verdict.ignored is None}
     if statuses and not statuses & {"PASS", "WARN", "FAIL"} and statuses & {"UNKNOWN", "ERROR"}:
