@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.gates.judging import SAID
+from tests.gates.proofs import GROUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-GROUNDS = {"recording", "tree", "fake", "vm", "host"}
-"""A recorded machine; text or trees as a kernel or driver prints them; a fake driver under the vendor's own client; a
-kernel in a virtual machine; this computer."""
 
 
 @pytest.fixture(autouse=True)
