@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.gates.subject import Subject
     from pytest_gpucoexist.host.base import HelperReply
 
-__all__ = ["Board", "NotTold", "boards", "judge_boards", "no_reply", "other_driver", "whole"]
+__all__ = ["Board", "NotTold", "boards", "flag", "judge_boards", "no_reply", "other_driver", "whole"]
 
 _DRIVERS = {"nvidia": ("nvidia",), "amd": ("amdgpu",), "intel": ("i915", "xe")}
 
@@ -130,6 +130,13 @@ def whole(value: Any, name: str = "value") -> int:
     """Return a count. Raises ValueError when it is none: text, a negative number, all bits set."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
         raise ValueError(f"{name} is {value!r:.60}")
+    return value
+
+
+def flag(value: Any) -> bool:
+    """Return a flag. Raises ValueError for anything else."""
+    if not isinstance(value, bool):
+        raise ValueError(f"a flag is {value!r:.60}")  # noqa: TRY004 - like all else that makes no sense
     return value
 
 
