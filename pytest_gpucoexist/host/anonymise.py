@@ -128,10 +128,11 @@ def _reply(reply: HelperReply, anonymiser: Anonymiser) -> HelperReply:
 
 
 def _program(run: ProgramRun, anonymiser: Anonymiser) -> ProgramRun:
+    is_log = run.argv[0].rpartition("/")[2] == "journalctl" and "--dmesg" in run.argv
     return replace(
         run,
         argv=tuple(map(anonymiser.path, run.argv)),
-        stdout=anonymiser.text(run.stdout),
+        stdout=anonymiser.kernel_log(run.stdout) if is_log else anonymiser.text(run.stdout),
         stderr=anonymiser.text(run.stderr),
     )
 

@@ -11,6 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.host.caller import FIRST_USER_ID
+from pytest_gpucoexist.host.kernel_lines import BOOT_PARAMETERS, telling_lines, without_programs
+from pytest_gpucoexist.host.kernel_log import KEPT_LOG
 from pytest_gpucoexist.host.personal import MAC, PRIVATE_IPV4, UNIQUE_ID_LINE, UUID, VISIBLE_UUID
 from pytest_gpucoexist.host.places import KERNEL_AREA, PRIVATE_PATH, renamed
 from pytest_gpucoexist.host.scramble import Scrambler
@@ -98,6 +100,8 @@ class Anonymiser:
 
     def path(self, path: str) -> str:
         """Replace in a path; in the kernel's own folders a user's name may be a word of the kernel."""
+        if path == KEPT_LOG:
+            return path
         return self.strict(path) if KERNEL_AREA.match(path) else self.text(path)
 
     def link(self, path: str, target: str) -> str:
@@ -131,7 +135,9 @@ class Anonymiser:
         if command is not None:
             text = self.process(text) if command[1] == "comm" else self._command(text)
         elif path == "/proc/cmdline":
-            text = self.words(" ".join(filter(_KERNEL_PARAMETER.fullmatch, text.split()))) + "\n"
+            text = f"{self._boot_parameters(text)}\n"
+        elif path == KEPT_LOG:
+            text = self.kernel_log(text)
         elif _CGROUP_FILES.fullmatch(path):
             text = "\n".join(self._cgroup(line) for line in text.splitlines() if line.count(":") > 1) + "\n"
         elif text.strip() in self._details.serials:
@@ -141,6 +147,14 @@ class Anonymiser:
         else:
             text = self.words(text) if KERNEL_AREA.match(path) else self.text(text)
         return text.encode("utf-8", "surrogateescape")
+
+    def kernel_log(self, text: str) -> str:
+        """Replace in a kernel's log, of which only the lines stay that a record may hold."""
+        text = without_programs(telling_lines(text), self.process)
+        return self.text(BOOT_PARAMETERS.sub(lambda match: self._boot_parameters(match[0]), text))
+
+    def _boot_parameters(self, line: str) -> str:
+        return self.words(" ".join(filter(_KERNEL_PARAMETER.fullmatch, line.split())))
 
     def process(self, name: str) -> str:
         """Replace the name of a program that a person ran; white space at the end stays."""

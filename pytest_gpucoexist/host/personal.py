@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pytest_gpucoexist.host.kernel_lines import SERIAL
+from pytest_gpucoexist.host.kernel_log import KEPT_LOG
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -123,6 +126,9 @@ class Details:
         elif name == "properties":
             for match in UNIQUE_ID_LINE.finditer(text):
                 self._unique_id(match[2], 10)
+        elif path == KEPT_LOG:
+            for match in SERIAL.finditer(text):
+                self._serial(match[1])
         elif _ADDRESS_FILES.fullmatch(path):
             self.addresses.update(match[0] for match in _ADDRESS.finditer(text) if not match[0].startswith("127."))
         self.text(text)
