@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pytest_gpucoexist._version import __version__
 from pytest_gpucoexist.host.anonymise import anonymised
+from pytest_gpucoexist.host.base import Node
 from pytest_gpucoexist.host.caller import people_of, recorded_variables
 from pytest_gpucoexist.host.common import as_text
 from pytest_gpucoexist.host.kernel_log import KEPT_LOG
@@ -28,9 +29,12 @@ from pytest_gpucoexist.host.writing import write_archive
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_gpucoexist.host.base import Completed, HelperReply, Host, Identity, KernelLog, Node
+    from pytest_gpucoexist.host.base import Completed, HelperReply, Host, Identity, KernelLog
 
-__all__ = ["RecordingHost", "write_recording"]
+__all__ = ["MAX_FILE_BYTES", "RecordingHost", "write_recording"]
+
+MAX_FILE_BYTES = 8 * 2**20
+"""What is larger is not kept; a record knows that it is there. A list of PCI ids has 1.4 MiB."""
 
 _MAX_LINKS = 40
 # Not there is told by a record's silence, as by the machine's.
@@ -90,7 +94,9 @@ class RecordingHost:
         """Read, and keep the content or the error."""
         with self._noting(path) as real:
             data = self._inner.read_bytes(path, limit)
-            if len(data) >= len(self._contents.get(real, b"")):
+            if len(data) > MAX_FILE_BYTES:
+                self._nodes.setdefault(real, Node(kind="file", mode=0o444, size_bytes=len(data)))
+            elif len(data) >= len(self._contents.get(real, b"")):
                 self._contents[real] = data
             self._errors.pop(real, None)
             return data
@@ -201,14 +207,15 @@ class RecordingHost:
     def recorded(self) -> tuple[MemoryTree, Manifest]:
         """Return what was kept so far, with every personal detail still in it."""
         tree = MemoryTree()
-        for path, target in self._links.items():
+        # Copies: a gate that did not answer in time may still be reading.
+        for path, target in dict(self._links).items():
             if target is not None:
                 with contextlib.suppress(OSError):
                     tree.add_link(path, target)
-        for path, content in self._contents.items():
+        for path, content in dict(self._contents).items():
             with contextlib.suppress(OSError):  # it changed its kind between two reads
                 tree.add_file(path, content)
-        for path in self._listings:
+        for path in tuple(self._listings):
             with contextlib.suppress(OSError):
                 tree.add_dir(path)
         manifest = Manifest(
@@ -221,10 +228,10 @@ class RecordingHost:
             identity=self.identity(),
             nodes=dict(self._nodes),
             errors=dict(self._errors),
-            may_open={path: dict(codes) for path, codes in self._may_open.items()},
+            may_open={path: dict(codes) for path, codes in dict(self._may_open).items()},
             listings=dict(self._listings),
             helpers=dict(self._helpers),
-            programs=tuple(self._programs.values()),
+            programs=tuple(dict(self._programs).values()),
             covers=tuple(self._covers),
             kernel_log=None if self._kernel_log is None else replace(self._kernel_log, text=""),
         )
