@@ -15,6 +15,7 @@ __all__ = ["MODULES", "all_gates", "gates_of_level"]
 
 MODULES: dict[Level, tuple[str, ...]] = {
     "quick": (
+        "baseline.compare",
         "container.cdi",
         "container.detect",
         "container.libraries",
