@@ -11,6 +11,10 @@ from pytest_gpucoexist.errors import RecordingError
 if TYPE_CHECKING:
     import argparse
 
+    from pytest_gpucoexist.host import Host
+    from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.model.verdicts import Level, VerdictStatus
+
 __all__ = ["add_to"]
 
 ARCHIVES = (".tar.gz", ".tar.xz", ".tar.bz2", ".tar")
@@ -26,7 +30,7 @@ def add_to(commands: Any) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> int:
-    """Record the machine as an archive that replays to the same JSON, personal details replaced."""
+    """Record the machine as an archive that replays to the same JSON and judgement, personal details replaced."""
     from pytest_gpucoexist.host.recording import RecordingHost, write_recording
     from pytest_gpucoexist.probes import discover
     from pytest_gpucoexist.reports.recorded import recorded_text
@@ -37,8 +41,11 @@ def _record(arguments: argparse.Namespace) -> int:
     host = RecordingHost(open_machine(arguments.machine))
     with progress(arguments):
         machine = discover(host, ask=asked(arguments), deadline_s=arguments.deadline)
+        before = _judged(host, machine, arguments)
         write_recording(host, arguments.file, name=name)
-        replayed = discover(open_machine(arguments.file), ask=asked(arguments), deadline_s=arguments.deadline)
+        again = open_machine(arguments.file)
+        replayed = discover(again, ask=asked(arguments), deadline_s=arguments.deadline)
+        after = _judged(again, replayed, arguments)
     tree, manifest = host.recorded()
     text = recorded_text(
         machine,
@@ -48,10 +55,20 @@ def _record(arguments: argparse.Namespace) -> int:
         paths=len(list(tree.walk())),
         helpers=[helper for helper, reply in manifest.helpers.items() if reply.status == "ok"],
         variables=(len(manifest.environ), len(host.environ)),
+        judged=(before, after),
         screen=screen(),
     )
     write(text + "\n")
     return DONE
+
+
+def _judged(host: Host, machine: Machine, arguments: argparse.Namespace) -> dict[str, VerdictStatus]:
+    """Ask the gates, so that what they read is kept, and return what each said. Without vendors: those of files."""
+    from pytest_gpucoexist.gates.runner import judge
+    from pytest_gpucoexist.gates.subject import Subject
+
+    level: Level = "quick" if arguments.no_vendor else "standard"
+    return judge(Subject(host=host, machine=machine, level=level, deadline_s=arguments.deadline)).by_gate()
 
 
 def _check_archive(path: str) -> str:

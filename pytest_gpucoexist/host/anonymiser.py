@@ -16,6 +16,7 @@ from pytest_gpucoexist.host.kernel_log import KEPT_LOG
 from pytest_gpucoexist.host.personal import MAC, PRIVATE_IPV4, UNIQUE_ID_LINE, UUID, VISIBLE_UUID
 from pytest_gpucoexist.host.places import KERNEL_AREA, PRIVATE_PATH, renamed
 from pytest_gpucoexist.host.scramble import Scrambler
+from pytest_gpucoexist.host.scrub import cgroup_folder, mounts, process_status
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.host.personal import Details
@@ -43,6 +44,9 @@ _KERNEL_PARAMETER = re.compile(
 
 
 _CGROUP_FILES = re.compile(r"/proc/(?:\d+|self)/cgroup")
+_MOUNT_FILES = re.compile(r"/proc/(?:\d+/|self/)?mount(?:s|info)")
+_MAP_FILES = re.compile(r"/proc/(?:\d+|self)/(?:s?maps|numa_maps)")
+_STATUS_FILES = re.compile(r"/proc/(?:\d+|self)/status")
 _CGROUP_PART = re.compile(r"[^/\n]+")
 _CGROUP_PLAIN = frozenset({"..", "docker", "machine.slice", "init.scope", "system.slice", "user.slice"})
 _CGROUP_WORD = re.compile(r"(?:docker|kubepods|libpod|crio|lxc|containerd|slurm)\b")
@@ -100,6 +104,8 @@ class Anonymiser:
 
     def path(self, path: str) -> str:
         """Replace in a path; in the kernel's own folders a user's name may be a word of the kernel."""
+        if path.startswith("/sys/fs/cgroup/"):
+            return cgroup_folder(path, self._cgroup_name)
         if path == KEPT_LOG:
             return path
         return self.strict(path) if KERNEL_AREA.match(path) else self.text(path)
@@ -138,6 +144,12 @@ class Anonymiser:
             text = f"{self._boot_parameters(text)}\n"
         elif path == KEPT_LOG:
             text = self.kernel_log(text)
+        elif _MOUNT_FILES.fullmatch(path):
+            text = self.words(mounts(text))
+        elif _MAP_FILES.fullmatch(path):
+            text = self.text(text)
+        elif _STATUS_FILES.fullmatch(path):
+            text = process_status(text)
         elif _CGROUP_FILES.fullmatch(path):
             text = "\n".join(self._cgroup(line) for line in text.splitlines() if line.count(":") > 1) + "\n"
         elif text.strip() in self._details.serials:
@@ -194,7 +206,9 @@ class Anonymiser:
         return f"{number}:{controllers}:{_CGROUP_PART.sub(self._cgroup_part, path)}"
 
     def _cgroup_part(self, match: re.Match[str]) -> str:
-        part = match[0]
+        return self._cgroup_name(match[0])
+
+    def _cgroup_name(self, part: str) -> str:
         if part in _CGROUP_PLAIN:
             return part
         word = _CGROUP_WORD.match(part)

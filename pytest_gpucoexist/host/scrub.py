@@ -1,7 +1,7 @@
 """Files about a process in which people show: what of them a record may keep.
 
-`/proc/self` tells the name of the program, folders that a person mounted, names of jobs and users in control groups. What
-gates look for stays: limits, CPUs, mounts of the kernel.
+`/proc/self` tells the name of the program, folders that a person mounted, names of jobs and users in control groups.
+What gates look for stays: limits, CPUs, mounts of the kernel.
 """
 
 from __future__ import annotations

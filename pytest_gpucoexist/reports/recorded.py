@@ -9,9 +9,10 @@ from pytest_gpucoexist.reports.screen import PLAIN, Screen
 from pytest_gpucoexist.reports.words import describe_size, joined, plural, population
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.model.verdicts import VerdictStatus
 
 __all__ = ["differences", "recorded_text"]
 
@@ -30,15 +31,17 @@ def recorded_text(
     paths: int,
     helpers: Sequence[str],
     variables: tuple[int, int],
+    judged: tuple[Mapping[str, VerdictStatus], Mapping[str, VerdictStatus]] | None = None,
     screen: Screen = PLAIN,
 ) -> str:
     """Say what the archive holds, what was replaced and left out, and whether it gives the same machine.
 
     `paths` counts the files, folders and links in it, `helpers` names the vendor libraries whose replies it holds,
-    `variables` are the numbers of environment variables that it holds and that there were.
+    `variables` are the numbers of environment variables that it holds and that there were; `judged` what each gate said
+    on the machine, and what it says of the record.
     """
     kept, there = variables
-    items = [("kept", f"{plural(paths, 'path')} that discovery looked at")]
+    items = [("kept", f"{plural(paths, 'path')} that discovery and gates looked at")]
     if helpers:
         items.append(("kept", f"what {joined(list(helpers))} replied"))
     if kept:
@@ -48,10 +51,24 @@ def recorded_text(
         items.append(("left out", plural(there - kept, "other environment variable")))
     changed = differences(machine, replayed)
     items.append(("replayed", "gives the same machine" if not changed else f"differs in {joined(changed)}"))
+    if judged is not None:
+        items.append(("judged", _judged(*judged)))
     items.append(("look at it", f"gpucoexist show --machine {path}"))
     simulated = "SIMULATED, " if machine.simulated else ""
     title = f"{path}: {simulated}{population(machine.gpus)}, {describe_size(size_bytes)}"
     return lines_below(title, items, screen)
+
+
+def _judged(before: Mapping[str, VerdictStatus], after: Mapping[str, VerdictStatus]) -> str:
+    """Say how much of the judgement a record can repeat."""
+    undecided = {"UNKNOWN", "ERROR"}
+    decided = [name for name, status in before.items() if status not in {*undecided, "SKIP"}]
+    lost = [name for name in decided if after.get(name) in undecided]
+    other = [name for name in decided if name not in lost and after.get(name) != before[name]]
+    text = f"{len(decided) - len(lost)} of {plural(len(decided), 'gate')} say as much as on the machine"
+    if lost:
+        text += f"; cannot tell from it: {joined(lost)}"
+    return f"{text}; otherwise: {joined(other)}" if other else text
 
 
 def differences(machine: Machine, replayed: Machine) -> list[str]:
