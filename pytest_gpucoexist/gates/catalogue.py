@@ -83,6 +83,7 @@ MODULES: dict[Level, tuple[str, ...]] = {
     ),
     "standard": (
         "mapping.nvidia",
+        "occupancy.users",
         "pcie.replay",
         "power.limits",
         "power.temperature",
@@ -92,6 +93,8 @@ MODULES: dict[Level, tuple[str, ...]] = {
         "ras.nvidia_ecc",
         "ras.nvidia_repair",
         "ras.rasdaemon",
+        "symbols.duplicates",
+        "symbols.exports",
     ),
     "transfer": ("later.bandwidth", "later.integrity", "later.under_load"),
     "full": (),

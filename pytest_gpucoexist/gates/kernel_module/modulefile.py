@@ -76,7 +76,7 @@ def read_module(file: BinaryIO, path: str) -> ModuleInfo | Bad:
 def _section(file: BinaryIO) -> bytes | None:
     """Return the bytes of `.modinfo`. Raises struct.error or ValueError where the file is cut short or no ELF."""
     head = file.read(64)
-    if head[:4] != b"\x7fELF" or head[4] not in {1, 2} or head[5] not in {1, 2}:
+    if len(head) < 52 or head[:4] != b"\x7fELF" or head[4] not in {1, 2} or head[5] not in {1, 2}:
         raise ValueError("no ELF header")
     order = "<" if head[5] == 1 else ">"
     if head[4] == 2:
