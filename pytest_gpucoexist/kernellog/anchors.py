@@ -1,7 +1,8 @@
 """Find the few lines of a log that a rule could match, without trying the rules on each line.
 
-`str.find` over the whole log at once costs some 0.3 ms per text and 20,000 lines; a regular expression per line and rule
-would cost seconds. The rules promise that a line they match contains one of their anchors.
+A log repeats itself but for its numbers. So the digits are taken out and what is left is looked at once, all of it in
+one text: `str.find` costs microseconds there, where a regular expression per line and rule would cost seconds. The rules
+promise that a line they match, without its digits, contains one of their anchors.
 """
 
 from __future__ import annotations
@@ -17,11 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Anchors"]
 
-# Rare texts that several anchors contain: one look for each of these finds the lines of all of them.
-_SHARED = (
-    "GPU", "failed", "reset", "rror", "robe", "emory", "SMU", "PSP", "AER", "DPC", "BAR ", "odule", "nable to", "MES",
-    "ueue", "BUG", "NVML", "wedged", "BERT", "Correct", "ower state", "detected ", "timeout", " CTF", "protection",
-)  # fmt: skip
+_NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
 
 
 class Anchors:
@@ -32,28 +29,25 @@ class Anchors:
         self._rules = rules
         self._looked_for: dict[str, list[int]] = {}
         for position, rule in enumerate(rules):
-            texts = {rule.within} if rule.within else {_shared(anchor) for anchor in rule.anchors}
-            for text in texts:
-                self._looked_for.setdefault(text, []).append(position)
+            for anchor in rule.anchors:
+                self._looked_for.setdefault(anchor.translate(_NO_DIGITS), []).append(position)
 
     def candidates(self, messages: Sequence[str]) -> dict[int, list[int]]:
         """Return, per index of a message, the positions of the rules that may match it, both in order."""
-        text = "\n".join(messages)
-        starts: list[int] = []
+        shapes = "\n".join(messages).translate(_NO_DIGITS).split("\n")
+        if len(shapes) != len(messages):  # a message of several lines
+            shapes = [message.translate(_NO_DIGITS).replace("\n", " ") for message in messages]
+        possible = self._by_shape(list(dict.fromkeys(shapes)))
+        return {index: possible[shape] for index, shape in enumerate(shapes) if shape in possible}
+
+    def _by_shape(self, shapes: list[str]) -> dict[str, list[int]]:
+        text = "\n".join(shapes)
+        starts = [0, *accumulate(len(shape) + 1 for shape in shapes)]
         found: dict[int, set[int]] = {}
         for looked_for, positions in self._looked_for.items():
             at = text.find(looked_for)
             while at >= 0:
-                starts = starts or [0, *accumulate(len(message) + 1 for message in messages)]
                 index = bisect_right(starts, at) - 1
                 found.setdefault(index, set()).update(positions)
                 at = text.find(looked_for, starts[index + 1])
-        return {index: near for index in sorted(found) if (near := self._near(messages[index], found[index]))}
-
-    def _near(self, message: str, positions: set[int]) -> list[int]:
-        rules = self._rules
-        return [place for place in sorted(positions) if any(anchor in message for anchor in rules[place].anchors)]
-
-
-def _shared(anchor: str) -> str:
-    return next((text for text in _SHARED if text in anchor), anchor)
+        return {shapes[index]: sorted(positions) for index, positions in found.items()}

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LogFinding", "classify"]
 
-# printk cuts its own lines at 1,024 bytes; what is longer came from somewhere else, and costs time.
-_LONGEST = 4096
-
 _ANCHORS = Anchors(RULES)
 
 _VENDOR = re.compile(r"\b(?:(nvidia|NVRM|nouveau)|(amdgpu|kfd|radeon)|(i915|xe)\b)")
@@ -75,7 +72,7 @@ def classify(
     findings: list[LogFinding] = []
     for index, positions in possible.items():
         for position in positions:
-            match = RULES[position].pattern.search(messages[index], 0, _LONGEST)
+            match = RULES[position].search(messages[index])
             if match is not None:
                 findings.append(_finding(RULES[position], match, index, context, since_s))
                 break

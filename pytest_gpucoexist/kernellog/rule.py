@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from pytest_gpucoexist.model.verdicts import Severity
@@ -16,6 +16,9 @@ BDF = r"(?P<bdf>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)
 # Drivers before 2010 wrote bus and device with four digits and two: "Xid (0002:00)".
 BDF_OLD = BDF[:-1] + r"|[0-9a-fA-F]{4}:[0-9a-fA-F]{2})"
 
+# printk cuts its own lines at 1,024 bytes; what is longer came from somewhere else, and costs time.
+_LONGEST = 4096
+
 RuleSeverity = Literal["fail", "warn", "info", "by-code"]
 
 
@@ -23,11 +26,10 @@ RuleSeverity = Literal["fail", "warn", "info", "by-code"]
 class Rule:
     """One thing that a kernel, a driver or a vendor's program prints.
 
-    `regex` is searched in a record's message. Every message that it matches contains one of `anchors`: they are looked
-    for first, in the whole log at once, so that a line of no interest costs nothing; `within` is a text that every such
-    message has, where many rules share it. `severity` holds for a line of
-    this session and for a log without a session; `earlier` for one from before it (None: the same). `vendor` is "any"
-    where the driver named in the line decides.
+    `regex` is searched in a record's message. Every message that it matches contains one of `anchors` once the digits
+    are taken out of both: anchors are looked for first, so that a line of no interest costs nothing. `severity` holds
+    for a line of this session and for a log without a session; `earlier` for one from before it (None: the same).
+    `vendor` is "any" where the driver named in the line decides.
     """
 
     id: str
@@ -38,8 +40,7 @@ class Rule:
     meaning: str
     action: str
     earlier: Severity | None = None
-    within: str = ""
-    pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pattern", re.compile(self.regex))
+    def search(self, message: str) -> re.Match[str] | None:
+        """Find the rule in a message; compiled when first needed, because most logs need few of the rules."""
+        return re.compile(self.regex).search(message, 0, _LONGEST)

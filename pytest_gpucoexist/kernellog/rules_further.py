@@ -16,7 +16,6 @@ RULES: tuple[Rule, ...] = (
             r"NVRM: .*(?:installed in this system is not supported by the\b"
             r"|supported through the NVIDIA [\dx.]+ Legacy)"
         ),
-        within="NVRM",
         anchors=("system is not supported by the", "supported through the NVIDIA"),
         meaning="this driver version does not support the GPU",
         action="install the (legacy) driver branch that supports it",

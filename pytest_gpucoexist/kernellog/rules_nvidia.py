@@ -20,7 +20,6 @@ RULES: tuple[Rule, ...] = (
             rf"NVRM:\s+Xid\s+\((?:PCI:)?{BDF_OLD}(?:[ ,]+GPU-I:\d+)?[^)]*\):\s*(?P<xid>\d+)(?:,|\s|$)"
             r"(?:\s*pid=(?P<pid>[^,]+),?)?(?:\s*name=(?P<name>[^,]+),?)?"
         ),
-        within="NVRM",
         anchors=("Xid ",),
         meaning="the GPU reported an error; its code decides",
         action="",
@@ -42,7 +41,6 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=(rf"NVRM:\s+(?:(?:The NVIDIA )?(?:GPU )?(?:at )?(?:PCI:)?{BDF}(?:: GPU)? has )?fallen off the bus"),
-        within="NVRM",
         anchors=("fallen off the bus",),
         meaning="the GPU no longer answers on PCIe",
         action="power the machine off and on; then check the card's seat, riser, power cables, temperature and ASPM",
@@ -52,7 +50,6 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=rf"NVRM: GPU {BDF} is already bound to (?P<drv>Nova\w*)",
-        within="NVRM",
         anchors=("is already bound to",),
         meaning="the kernel's own nova driver took the GPU before NVIDIA's",
         action="blacklist nova_core (and nova_drm) in /etc/modprobe.d, rebuild the initramfs, reboot",
@@ -62,7 +59,6 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=r"NVRM: The NVIDIA probe routine was not called for (?P<n>\d+) device",
-        within="NVRM",
         anchors=("NVIDIA probe routine was not called",),
         meaning="another driver (nouveau, nova_core, vfio-pci, …) holds GPUs that NVIDIA's module was loaded for",
         action="see `lspci -nnk` for the driver in use; unbind or blacklist it, then reload the nvidia module",
@@ -72,7 +68,6 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=r"NVRM: The NVIDIA probe routine failed for (?P<n>\d+) device",
-        within="NVRM",
         anchors=("NVIDIA probe routine failed",),
         meaning="NVIDIA's module was loaded but could not start a GPU",
         action="read the NVRM lines right before this one: they say why",
@@ -83,7 +78,6 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         regex=r"NVRM: (?:No NVIDIA (?:devices probed|GPU found|graphics adapter (?:found|probed))"
         r"|None of the NVIDIA (?:devices|graphics adapters) were (?:initialized|probed))",
-        within="NVRM",
         anchors=("No NVIDIA ", "None of the NVIDIA "),
         meaning="NVIDIA's module was loaded and got no GPU",
         action="see `lspci -nnk` for missing cards and foreign drivers, and the NVRM lines before this one",
@@ -93,7 +87,6 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=r"NVRM: API mismatch: th(?:e|is) client",
-        within="NVRM",
         anchors=("NVRM: API mismatch",),
         meaning="the driver libraries and the loaded kernel module have different versions",
         action="reboot (or reload the module) after a driver update; in a container, use the host's driver libraries",
@@ -106,7 +99,6 @@ RULES: tuple[Rule, ...] = (
             r"NVRM:.*(?:Cannot initialize GSP firmware RM|failed to wait for GFW_BOOT|No firmware image found"
             r"|_kgspIsHeartbeatTimedOut|GSP Timeout|GSP task|unexpected WPR2 already up|GSP Crashcat Report)"
         ),
-        within="NVRM",
         anchors=(
             "initialize GSP firmware",
             "wait for GFW_BOOT",
@@ -130,7 +122,6 @@ RULES: tuple[Rule, ...] = (
             r"|rm_init_adapter(?:\(\d+\))? failed"
             r"|.*osInitNvMapping failed, bailing out of RmInitAdapter)"
         ),
-        within="NVRM",
         anchors=("RmInitAdapter failed!", "rm_init_adapter", "bailing out of RmInit"),
         meaning="the driver is loaded but could not initialise this GPU",
         action="reset or power-cycle the GPU; check its power, slot and BIOS settings, and that the driver supports it",
@@ -144,7 +135,6 @@ RULES: tuple[Rule, ...] = (
             r"|The system BIOS may have misconfigured your GPU|request_mem_region failed"
             r"|This is a 64-bit BAR mapped above|FATAL: Failed to re-allocate BAR)"
         ),
-        within="NVRM",
         anchors=(
             "assigned to your NVIDIA",
             "M @ 0x0",
@@ -164,7 +154,6 @@ RULES: tuple[Rule, ...] = (
             r"NVRM: (?:installed in this system is not supported by open|Open nvidia\.ko is only ready for use on"
             r"|.*requires use of the NVIDIA open kernel modules)"
         ),
-        within="NVRM",
         anchors=("not supported by open", "Open nvidia.ko is only", "use of the NVIDIA open kernel"),
         meaning="the kernel modules are of the wrong flavour (open or proprietary) for this GPU",
         action="install the other flavour: open modules from Blackwell on, proprietary ones before Turing",
@@ -174,7 +163,6 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=r"NVRM: failed to copy vbios",
-        within="NVRM",
         anchors=("failed to copy vbios",),
         meaning="the driver could not read the card's VBIOS",
         action="often power or D3cold: cold boot; keep the card awake (power/control=on)",
@@ -205,7 +193,6 @@ RULES: tuple[Rule, ...] = (
             r"NVRM: .*(?:API_GPU_ATTACHED_SANITY_CHECK failed|RC all channels for critical error (?P<xid>\d+)"
             r"|rpcSendMessage failed with status|GPU lost from the bus|NV_ERR_GPU_IS_LOST)"
         ),
-        within="NVRM",
         anchors=(
             "ATTACHED_SANITY_CHECK",
             "RC all channels for critical",
@@ -239,7 +226,6 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="warn",
         regex=r"NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed",
-        within="NVRM",
         anchors=("PostRxDetectLinkMask",),
         meaning="NVLink did not find its partner",
         action="check the NVLink bridge; GPUs without a bridge print this as well",
@@ -249,7 +235,6 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="info",
         regex=r"NVRM: loading NVIDIA UNIX (?P<flavor>Open )?.*?(?P<ver>\d+\.\d+(?:\.\d+)?)",
-        within="NVRM",
         anchors=("loading NVIDIA UNIX",),
         meaning="NVIDIA's kernel module was loaded",
         action="",

@@ -66,7 +66,7 @@ RULES: tuple[Rule, ...] = (
             r"|Unexpected Completion|Receiver Overflow|Malformed TLP|Unsupported Request|ACS Violation"
             r"|Uncorrectable Internal Error|UncorrIntErr|BlockedTLP|AtomicOpBlocked|PoisonTLPBlocked|DMWrReqBlocked)"
         ),
-        anchors=("] ",),
+        anchors=("[ 5]", "[12]"),
         meaning="which error the PCIe error line before it means",
         action="",
     ),
@@ -144,7 +144,7 @@ RULES: tuple[Rule, ...] = (
             r"BAR \d+(?:: (?:no space for|failed to assign) \[io\b"
             r"| \[io [^\]]*\]: (?:can't assign; no space|failed to assign))"
         ),
-        anchors=("BAR ",),
+        anchors=("no space", "failed to assign"),
         meaning="an I/O port window was not assigned; GPUs do not need it",
         action="",
     ),
@@ -153,7 +153,7 @@ RULES: tuple[Rule, ...] = (
         vendor="any",
         severity="info",
         regex=r"VF BAR \d+ \[mem [^\]]*\]: (?:can't assign; no space|failed to assign)",
-        anchors=("VF BAR ",),
+        anchors=("no space", "failed to assign"),
         meaning="a window for virtual functions was not assigned; only vGPU needs it",
         action="",
     ),
@@ -166,7 +166,7 @@ RULES: tuple[Rule, ...] = (
             r"(?:: (?:no space for|failed to assign) \[mem"
             r"| \[mem [^\]]*\]: (?:can't assign; no space|failed to assign))"
         ),
-        anchors=("BAR ",),
+        anchors=("no space", "failed to assign"),
         meaning="a memory window of the device was not assigned",
         action='turn "Above 4G decoding" (and resizable BAR) on in the BIOS; try pci=realloc=on',
     ),
