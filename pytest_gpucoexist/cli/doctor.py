@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.cli.common import (
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_gpucoexist.gates.registry import Gate
-    from pytest_gpucoexist.model.verdicts import Judgement
+    from pytest_gpucoexist.gates.subject import Subject
+    from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.model.verdicts import Judgement, Pair
 
 __all__ = ["add_to"]
 
@@ -68,9 +71,6 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace) -> int:
-    from dataclasses import replace
-
-    from pytest_gpucoexist.gates.numa.relation import matrix
     from pytest_gpucoexist.gates.runner import judge
     from pytest_gpucoexist.gates.subject import Subject
     from pytest_gpucoexist.probes import discover
@@ -88,16 +88,37 @@ def _judge(arguments: argparse.Namespace) -> int:
     )
     with progress(arguments):
         judgement = judge(subject, gates=gates)
+    unmet = _unmet(subject, judgement)
+    if unmet:
+        judgement = replace(judgement, fit=False)
     if arguments.json:
         from pytest_gpucoexist.reports.jsonfile import json_text
 
-        judgement = replace(judgement, matrix=matrix(subject.machine))
+        judgement = replace(judgement, matrix=_matrix(subject.machine))
         write(json_text(judgement.to_json(), ascii_only=not is_utf8()))
     else:
         from pytest_gpucoexist.reports.verdicts import judgement_text
 
-        write(judgement_text(judgement, subject.machine, screen(), verbose=arguments.verbose) + "\n")
+        write(judgement_text(judgement, subject.machine, screen(), verbose=arguments.verbose, notes=unmet) + "\n")
     return _code(judgement)
+
+
+def _matrix(machine: Machine) -> tuple[Pair, ...]:
+    from pytest_gpucoexist.gates.numa.relation import matrix
+    from pytest_gpucoexist.model.verdicts import Pair
+
+    keys = {gpu.id: gpu.key for gpu in machine.gpus}
+    pairs = (Pair(**pair) for pair in matrix(machine))
+    return tuple(replace(pair, a=keys.get(pair.a, pair.a), b=keys.get(pair.b, pair.b)) for pair in pairs)
+
+
+def _unmet(subject: Subject, judgement: Judgement) -> tuple[str, ...]:
+    """Say which promises the machine does not keep, its unfit devices left out."""
+    from pytest_gpucoexist.model.plan import unmet_promises
+    from pytest_gpucoexist.model.quarantine import quarantined
+
+    machine = replace(quarantined(subject.machine, judgement.unfit), simulated=False)
+    return unmet_promises(tuple(subject.promised.items()), machine)
 
 
 def _code(judgement: Judgement) -> int:
@@ -178,11 +199,10 @@ def _explain(name: str) -> int:
 
 
 def _kernel_log(arguments: argparse.Namespace) -> int:
-    """Judge a saved log. Exit 1 when it holds a failure, 2 when it is no log."""
-    from pytest_gpucoexist.kernellog.report import exit_code, judge_text, table_rows
+    """Judge a saved log. Exit 1 when it holds a failure, 2 when there is nothing to judge."""
+    from pytest_gpucoexist.kernellog.report import judge_text
 
-    text = _log_text(arguments.kernel_log)
-    judged = judge_text(text)
+    judged = judge_text(_log_text(arguments.kernel_log))
     if arguments.json:
         from pytest_gpucoexist.reports.jsonfile import json_text
 
@@ -190,8 +210,8 @@ def _kernel_log(arguments: argparse.Namespace) -> int:
     else:
         from pytest_gpucoexist.reports.logtable import log_text
 
-        write(log_text(table_rows(judged), screen()) + "\n")
-    return exit_code(judged)
+        write(log_text(judged["findings"], screen()) + "\n")
+    return NOT_SO if any(found["severity"] == "fail" for found in judged["findings"]) else DONE
 
 
 def _log_text(name: str) -> str:

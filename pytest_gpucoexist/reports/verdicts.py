@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.reports.layout import bold
 from pytest_gpucoexist.reports.screen import PLAIN, Screen
+from pytest_gpucoexist.reports.words import population
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +64,7 @@ def judgement_text(
 
     With `verbose` also what passed and what does not apply, each with its evidence.
     """
-    names = {gpu.key: gpu.id for gpu in machine.gpus}
+    names = {gpu.key: gpu.id for gpu in machine.gpus if gpu.is_compute}
     blocks = [_title(judgement, machine, screen)]
     if machine.simulated:
         blocks[0] += "\n" + bold("SIMULATED: a replayed machine is judged, not this one.", screen, "bold yellow")
@@ -83,7 +84,8 @@ def judgement_text(
 
 
 def _title(judgement: Judgement, machine: Machine, screen: Screen) -> str:
-    return bold(f"{machine.name} · gates of level {judgement.level}", screen)
+    compute = [gpu for gpu in machine.gpus if gpu.is_compute]
+    return bold(f"{machine.name} · {population(compute)} · gates of level {judgement.level}", screen)
 
 
 def _rank(verdict: Verdict) -> int:
@@ -166,7 +168,7 @@ def problem_lines(judgement: Judgement, machine: Machine, screen: Screen = PLAIN
 def _end(judgement: Judgement, names: Mapping[str, str], screen: Screen) -> str:
     line = f"{counts_text(judgement)}, {judgement.duration_s:.2f} s"
     if judgement.fit:
-        verdict, style = "fit", "bold green"
+        verdict, style = ("fit", "bold green") if names else ("nothing speaks against it, and there is no GPU", "bold")
     elif judgement.fit is None:
         verdict, style = "could not judge: no gate that blocks could read its evidence", "bold yellow"
     else:
