@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.cli.common import (
@@ -71,6 +70,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace) -> int:
+    from dataclasses import replace
+
     from pytest_gpucoexist.gates.runner import judge
     from pytest_gpucoexist.gates.subject import Subject
     from pytest_gpucoexist.probes import discover
@@ -104,6 +105,8 @@ def _judge(arguments: argparse.Namespace) -> int:
 
 
 def _matrix(machine: Machine) -> tuple[Pair, ...]:
+    from dataclasses import replace
+
     from pytest_gpucoexist.gates.numa.relation import matrix
     from pytest_gpucoexist.model.verdicts import Pair
 
@@ -114,6 +117,8 @@ def _matrix(machine: Machine) -> tuple[Pair, ...]:
 
 def _unmet(subject: Subject, judgement: Judgement) -> tuple[str, ...]:
     """Say which promises the machine does not keep, its unfit devices left out."""
+    from dataclasses import replace
+
     from pytest_gpucoexist.model.plan import unmet_promises
     from pytest_gpucoexist.model.quarantine import quarantined
 
