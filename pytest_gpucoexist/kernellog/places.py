@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 __all__ = ["address_in", "known_function", "normal_address"]
 
 _ADDRESS = r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
-_ANY = re.compile(rf"(?<![\w:.])(?:{_ADDRESS})(?![\w:]|\.\d)")
+# A colon behind is a driver's punctuation ("amdgpu 0000:44:00.0: …") unless more of a longer number follows.
+_ANY = re.compile(rf"(?:(?<=PCI:)|(?<![\w:.]))(?:{_ADDRESS})(?!\w|\.\d|:[0-9a-fA-F])")
 
 # The port that reports comes first, the device that had the error last.
 _RECEIVED = re.compile(rf"\breceived(?: from|:) (?:{_ADDRESS})")
