@@ -83,7 +83,6 @@ MODULES: dict[Level, tuple[str, ...]] = {
     ),
     "standard": (
         "mapping.nvidia",
-        "occupancy.users",
         "pcie.replay",
         "power.limits",
         "power.temperature",
