@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND_LINE", "Hardware"]
 
-COMMAND_LINE = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr log_buf_len=4M"
-"""Without mitigations an emulated processor is twice as fast; a panic ends the machine."""
+COMMAND_LINE = " ".join(
+    (
+        "console=ttyS0 quiet loglevel=3 panic=-1 log_buf_len=4M",
+        "mitigations=off",  # an emulated processor is twice as fast
+        "modprobe.blacklist=amdgpu module_blacklist=radeon",  # what tests of such lines find here
+    )
+)
 
 
 @dataclass(slots=True)
