@@ -61,11 +61,14 @@ class _Machine(Protocol):
 def local_kernel_log(machine: _Machine, *, allow_programs: bool) -> KernelLog:
     """Return the log of this machine from the first source that has one, else the reasons of all."""
     log = _from_kmsg(machine)
-    if log.status == "ok" or not allow_programs:
+    whole = log.status == "ok" and log.complete and not log.lost
+    if whole or not allow_programs:
         return log
     journal = journal_log(machine)
-    if journal.status == "ok":
+    if journal.status == "ok" and (log.status != "ok" or journal.complete):
         return journal
+    if log.status == "ok":
+        return log
     return KernelLog(
         status=log.status, source=f"{KMSG}, journald", detail=f"{log.detail}; journalctl: {journal.detail}"
     )

@@ -28,7 +28,8 @@ _REGISTERED = re.compile(
 )
 _NVIDIA_LOADED = re.compile(r"NVRM: loading NVIDIA UNIX")
 _AMD_LOADED = re.compile(r"\[drm\] amdgpu kernel modesetting enabled")
-_AMD_RESET_OK = re.compile(rf"amdgpu {_BDF}: .*GPU reset(?:\(\d+\))? succeeded")
+# amdgpu_device.c: "GPU reset succeeded, trying to resume" comes before the outcome, "GPU reset(1) succeeded!" is it.
+_AMD_RESET_OK = re.compile(rf"amdgpu {_BDF}: .*GPU reset\(\d+\) succeeded")
 _FOUND = re.compile(rf"pci {_BDF}: \[(?:10de|1002|8086):[0-9a-f]{{4}}\] type 00")
 # NVIDIA/open-gpu-kernel-modules, Xid 154: "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)".
 _RECOVERED = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<bdf>[0-9a-fA-F:.]+)\): 154, .* to 0x0 \(None\)")
