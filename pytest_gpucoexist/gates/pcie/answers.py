@@ -51,8 +51,9 @@ def config_space(subject: Subject) -> Iterator[Finding]:
 def _judge(subject: Subject, gpu: Gpu, path: str) -> Finding:
     if asleep_at(subject, path):
         return skipped(ASLEEP, on=[gpu])
-    if gpu.class_id is not None and subject.host.exists(BUS) and not subject.host.exists(path):
-        evidence = Evidence(source=path, found="no such folder any more", expected="the GPU that was found there")
+    on_bus = f"{BUS}/{gpu.pci_address}"
+    if gpu.class_id is not None and subject.host.exists(BUS) and not subject.host.exists(on_bus):
+        evidence = Evidence(source=on_bus, found="no such folder any more", expected="the GPU that was found there")
         return failed(f"{label(gpu)} is gone from the bus", evidence, on=[gpu])
     source = f"{path}/config"
     data, why = read_bytes(subject, source, HEADER_BYTES)
