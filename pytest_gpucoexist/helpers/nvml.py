@@ -1,6 +1,6 @@
 """Helper `nvml`: what NVIDIA's management library knows, as JSON. Runs in a process of its own.
 
-    {"client": {"distribution", "version", "path", "shadowed_by"},
+    {"client": {"distribution", "version", "path", "shadowed_by", "library": path of libnvidia-ml.so | null},
      "driver_version": CELL, "nvml_version": CELL, "cuda_driver_version": CELL,          "570.133.07", "12.570…", 12080
      "count": 2,
      "devices": [{"index": 0, "fault": null | {"status", "detail"},
@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pytest_gpucoexist.helpers.cells import Cell, NotKnown, plain_text
+from pytest_gpucoexist.helpers.native import loaded_from
 from pytest_gpucoexist.helpers.nvml_cells import nvml_cell
 from pytest_gpucoexist.helpers.nvml_client import load_nvml_client, open_library_error
 from pytest_gpucoexist.helpers.nvml_health import confidential_compute, health_of
@@ -65,7 +66,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         count = nvml.nvmlDeviceGetCount()
         return {
-            "client": client,
+            "client": {**client, "library": loaded_from("libnvidia-ml.so")},
             "driver_version": nvml_cell(nvml, _text, nvml.nvmlSystemGetDriverVersion),
             "nvml_version": nvml_cell(nvml, _text, nvml.nvmlSystemGetNVMLVersion),
             "cuda_driver_version": nvml_cell(nvml, nvml.nvmlSystemGetCudaDriverVersion),

@@ -12,7 +12,7 @@ from pytest_gpucoexist.testing.drivers import write_drivers
 from pytest_gpucoexist.testing.kfdtree import write_kfd
 from pytest_gpucoexist.testing.pcitree import write_functions
 from pytest_gpucoexist.testing.placing import place
-from pytest_gpucoexist.testing.replies import amdsmi_answer, nvml_answer
+from pytest_gpucoexist.testing.replies import amdsmi_answer, nvml_answer, runtime_answers
 from pytest_gpucoexist.testing.system import SITE_PACKAGES, write_distribution, write_pci_ids, write_system
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def assemble(parts: MachineParts) -> Assembled:
         tree.add_node(path, node)
     for path in parts.removed:
         tree.remove(path)
-    replies = {"nvml": nvml_answer(gpus, parts), "amdsmi": amdsmi_answer(gpus, parts), **parts.replies}
+    replies = {"nvml": nvml_answer(gpus, parts), "amdsmi": amdsmi_answer(gpus, parts)}
+    replies |= {**runtime_answers(gpus, parts), **parts.replies}
     manifest = Manifest(
         name=parts.name,
         time=_TIME,

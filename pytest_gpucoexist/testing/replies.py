@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.testing.driven import DrivenGpu
     from pytest_gpucoexist.testing.parts import MachineParts
 
-__all__ = ["amdsmi_answer", "nvml_answer"]
+__all__ = ["amdsmi_answer", "nvml_answer", "runtime_answers"]
 
 _NO_NVML = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory"
 _NVML_LOST = ("broken", "NVML: GPU is lost")
@@ -54,6 +54,42 @@ def amdsmi_answer(gpus: Sequence[DrivenGpu], parts: MachineParts) -> HelperReply
         if gpu.part.lost:
             _break(device)
     return HelperReply(status="ok", data=data, duration_s=0.1)
+
+
+def runtime_answers(gpus: Sequence[DrivenGpu], parts: MachineParts) -> dict[str, HelperReply]:
+    """Answer as the helpers `cuda`, `hip` and `levelzero` do, each where its driver has a GPU that was granted."""
+    drivers = {"cuda": ("nvidia",), "hip": ("amdgpu",), "levelzero": ("i915", "xe")}
+    answers = {}
+    for helper, names in drivers.items():
+        driven = [gpu for gpu in gpus if gpu.part.driver in names and not gpu.part.withheld and not gpu.part.denied]
+        if not driven:
+            answers[helper] = HelperReply(status="absent", data={"cause": "no-library"}, detail="not installed")
+            continue
+        init, count = {"value": 0}, {"value": len(driven)}
+        in_kfd = sum(gpu.kfd_node is not None for gpu in driven)
+        data: dict[str, dict[str, Any]] = {
+            "cuda": {
+                "library": "libcuda.so.1",
+                "path": f"/usr/lib/x86_64-linux-gnu/libcuda.so.{parts.nvidia_driver}",
+                "init": init,
+                "driver_version": {"value": 12080},
+                "count": count,
+            },
+            "hip": {
+                "hsa": {"library": "libhsa-runtime64.so.1", "path": None, "init": init},
+                "hip": {"library": "libamdhip64.so.6", "path": None, "init": init, "count": {"value": in_kfd}},
+            },
+            "levelzero": {
+                "library": "libze_loader.so.1",
+                "path": None,
+                "init": init,
+                "drivers": {"value": 1},
+                "count": count,
+                "memories": [[{"value": 1}] for _ in driven],
+            },
+        }
+        answers[helper] = HelperReply(status="ok", data=data[helper], duration_s=0.1)
+    return answers
 
 
 def _nvml_gpu(gpu: DrivenGpu) -> NvmlGpu:
@@ -113,8 +149,7 @@ def _amd_gpu(gpu: DrivenGpu) -> AmdGpu:
 
 def _break(device: dict[str, Any]) -> None:
     """Let everything but the address fail: AMD SMI still finds the folder in sysfs."""
+    device["health"] = {name: dict(_AMD_LOST) for name in device["health"]}
     for name in device:
-        if name == "health":
-            device[name] = {each: dict(_AMD_LOST) for each in device[name]}
-        elif name not in {"index", "fault", "bdf"}:
+        if name not in {"index", "fault", "bdf", "health"}:
             device[name] = dict(_AMD_LOST)

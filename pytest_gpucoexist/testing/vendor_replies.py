@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["AmdGpu", "GpuUser", "MigInstance", "NvmlGpu", "amdsmi_reply", "nvml_reply"]
 
 _P2P_OK, _P2P_NO = "ok", "chipset not supported"
+_CLIENT = {"distribution": "nvidia-ml-py", "version": "13.615.71", "path": None, "shadowed_by": None, "library": None}
 _CODES = {"NVML: GPU is lost": 15}  # nvml.h
 
 
@@ -113,7 +114,7 @@ def nvml_reply(
     """Build the reply of helper `nvml`. `p2p` names the pairs of indices, lower first, that reach each other."""
     alive = [index for index, gpu in enumerate(gpus) if gpu.fault is None]
     return {
-        "client": {"distribution": "nvidia-ml-py", "version": "13.615.71", "path": None, "shadowed_by": None},
+        "client": dict(_CLIENT),
         "driver_version": {"value": driver_version},
         "nvml_version": {"value": f"{cuda_driver_version // 1000}.{driver_version}"},
         "cuda_driver_version": {"value": cuda_driver_version},
