@@ -163,6 +163,8 @@ def test_a_device_without_aer_says_it_in_its_status() -> None:
 
 
 def test_unsupported_requests_are_everyday() -> None:
+    # A healthy HGX H100 has seven functions like this: DevSta: CorrErr+ NonFatalErr+ FatalErr- UnsupReq+, and
+    # UESta: … UnsupReq+ (`lspci -vvv`, 517 functions).
     machine = put(ONE, "nvidia0", "config", space(aer=(1 << 20, 0, 0x2000), device_status=0b1011))
     assert verdict(machine, LATCHED).status == "PASS"
 
