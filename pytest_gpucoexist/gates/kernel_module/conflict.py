@@ -119,8 +119,8 @@ def _without_modeset(rules: ModuleRules, vendor: str, gpus: list[Gpu]) -> Iterat
         return
     if values(rules.arguments, "nomodeset"):
         evidence = Evidence(source=CMDLINE, found="nomodeset", expected="no such argument")
-        names = " and ".join(_NEEDED[vendor])
-        yield warned(f"the kernel was booted with nomodeset: {names} take no GPU", evidence, on=gpus)
+        names = " or ".join(_NEEDED[vendor])
+        yield warned(f"the kernel was booted with nomodeset, with which {names} drives no GPU", evidence, on=gpus)
     for name in _NEEDED[vendor]:
         setting = rules.settings(name).get("modeset")
         if setting is not None and setting.value == "0":
