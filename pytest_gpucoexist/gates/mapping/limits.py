@@ -53,7 +53,7 @@ def _left(subject: Subject, root: str, path: str, names: tuple[str, str, str]) -
 
 def _folders(root: str, path: str) -> Iterator[str]:
     """Yield the folders of a group and of all above it, the mount's root last."""
-    path = posixpath.normpath(f"/{path}")
+    path = posixpath.normpath("/" + path.lstrip("/"))  # of two slashes in front normpath keeps both
     while path != "/":
         yield f"{root}{path}"
         path = posixpath.dirname(path)
