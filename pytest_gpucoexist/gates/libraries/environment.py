@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
+from pytest_gpucoexist.gates.libraries.content import different
 from pytest_gpucoexist.gates.libraries.families import Family, family_of
 from pytest_gpucoexist.gates.libraries.maps import MAPS, mapped
 from pytest_gpucoexist.gates.libraries.search import find_library, library_folders
@@ -36,6 +37,9 @@ def ld_env(subject: Subject) -> Iterator[Finding]:
     environ = subject.host.environ
     preload = [each for each in re.split(r"[\s:]+", environ.get("LD_PRELOAD", "")) if each]
     folders = [each.rstrip("/") for each in environ.get("LD_LIBRARY_PATH", "").split(":") if each.startswith("/")]
+    if not environ:
+        yield unknown("no environment was recorded")
+        return
     if not preload and not folders:
         yield skipped("neither LD_PRELOAD nor LD_LIBRARY_PATH is set")
         return
@@ -91,7 +95,7 @@ def _overridden(subject: Subject, given: list[str], family: Family, path: str) -
             # Without a version the name is for linkers; `libcuda.so.1` is what programs ask for.
             if family_of(other) is family and _major(other) == _major(name):
                 found = find_library(subject, f"{folder}/{other}").path
-                if found is not None and mine is not None and found != mine:
+                if found is not None and mine is not None and len(different(subject, (found, mine))) > 1:
                     return f"{folder}/{other}"
     return None
 
@@ -114,13 +118,13 @@ def _major(name: str) -> str:
 def hip_platform(subject: Subject) -> Iterator[Finding]:
     """Warn where HIP is meant for another vendor."""
     value = subject.host.environ.get("HIP_PLATFORM")
-    packages = sorted(
-        {name.split(".")[0].split(":")[0] for name in subject.names("/var/lib/dpkg/info")} & _HIP_PACKAGES
-    )
+    packages = [each for each in _HIP_PACKAGES if subject.host.exists(f"/var/lib/dpkg/info/{each}.list")]
     evidence = [Evidence(source="HIP_PLATFORM", found=value if value is not None else "unset", expected="unset or amd")]
     if packages:
         evidence.append(Evidence(source="/var/lib/dpkg/info", found=", ".join(packages), expected="one of the two"))
-    if value and value not in {"amd", "hcc"}:
+    if not subject.host.environ and not packages:
+        yield unknown("no environment was recorded", *evidence)
+    elif value and value not in {"amd", "hcc"}:
         yield warned(f"HIP_PLATFORM={value}: hipcc builds for {value} on a machine with an AMD GPU", *evidence)
     elif len(packages) > 1:
         yield warned("hip-runtime-amd and hip-runtime-nvidia are both installed", *evidence)
@@ -128,7 +132,7 @@ def hip_platform(subject: Subject) -> Iterator[Finding]:
         yield passed(f"HIP_PLATFORM is {value or 'unset'}", *evidence)
 
 
-_HIP_PACKAGES = {"hip-runtime-amd", "hip-runtime-nvidia"}
+_HIP_PACKAGES = ("hip-runtime-amd", "hip-runtime-nvidia")
 _SHIM = re.compile(r"zluda|/scale/|scale-lang", re.IGNORECASE)
 
 

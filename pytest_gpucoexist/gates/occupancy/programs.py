@@ -126,6 +126,9 @@ def util_idle(subject: Subject) -> Iterator[Finding]:
             continue
         path = f"/sys/bus/pci/devices/{gpu.pci_address}/gpu_busy_percent"
         text = subject.read(path)
+        if text.status == "absent":
+            yield skipped("this GPU has no gpu_busy_percent", on=[gpu])
+            continue
         if text.text is None or not text.text.isdecimal() or len(text.text) > 3 or int(text.text) > 100:
             found = text.detail if text.text is None else ascii(text.text[:20])
             yield unknown(f"gpu_busy_percent tells nothing: {found}", Evidence(source=path, found=str(found)), on=[gpu])

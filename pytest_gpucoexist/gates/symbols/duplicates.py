@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.libraries.content import different
+from pytest_gpucoexist.gates.libraries.families import family_of
 from pytest_gpucoexist.gates.registry import gate
-from pytest_gpucoexist.gates.symbols.loading import Loaded, loading_plan
+from pytest_gpucoexist.gates.symbols.loading import Loaded, Missing, loading_plan
 from pytest_gpucoexist.model.verdicts import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pytest_gpucoexist.gates.subject import Subject
     from pytest_gpucoexist.gates.symbols.loading import Plan
@@ -26,6 +27,7 @@ _SEPARATE = (
 # auditwheel renames its copies so that they cannot meet: libcudart-9335f6a2.so.12.
 _PRIVATE = re.compile(r"-[0-9a-f]{8}\.so")
 _SHARES_CONTEXT = {"CUDA runtime", "NVRTC"}
+_FIRST = {"HIP", "HSA", "CUDA runtime"}
 # The driver's libraries keep one soname through all releases.
 _OF_THE_DRIVER = {"CUDA driver", "NVML"}
 
@@ -47,7 +49,7 @@ def would_load(subject: Subject) -> Iterator[Finding]:
     plan = loading_plan(subject)
     problems = [finding for group in _by_family(plan.loaded) for finding in _conflict(subject, group)]
     yield from problems
-    yield from _rest(plan, problems)
+    yield from _rest(plan, problems, "one file of each runtime")
 
 
 def _by_family(loaded: Iterable[Loaded]) -> list[list[Loaded]]:
@@ -83,7 +85,7 @@ def _evidence(each: Loaded) -> Iterator[Evidence]:
     )
 
 
-def _rest(plan: Plan, problems: Sequence[Finding]) -> Iterator[Finding]:
+def _rest(plan: Plan, problems: Sequence[Finding], good: str) -> Iterator[Finding]:
     """Say what could not be judged, and pass where all was."""
     for path, why in plan.problems.items():
         yield unknown(f"{path}: {why}", Evidence(source=path, found=why, expected="an ELF file"))
@@ -97,7 +99,7 @@ def _rest(plan: Plan, problems: Sequence[Finding]) -> Iterator[Finding]:
         own = tuple(
             Evidence(source=path, found="no runtime needed") for each in plan.packages for path in each.asking[:1]
         )
-        yield passed(f"{names}: one file of each runtime", *(seen or own))
+        yield passed(f"{names}: {good}", *(seen or own))
 
 
 @gate(
@@ -116,10 +118,10 @@ def versions(subject: Subject) -> Iterator[Finding]:
     """Warn of runtimes that are missing, or not what their name says."""
     plan = loading_plan(subject)
     problems: list[Finding] = []
+    here = {gpu.vendor for gpu in subject.gpus()}
     for each in plan.missing:
-        family = each.name.partition(".so")[0]
-        if family in {"libcuda", "libnvidia-ml"}:
-            continue  # the driver's: other gates say whether it is installed
+        if not _matters(each, here):
+            continue
         others = f"; there is {', '.join(each.others)}" if each.others else ""
         evidence = Evidence(source=each.by, found=f"needs {each.name}", expected="a library that can be found")
         problems.append(warned(f"{each.package} needs {each.name}, which is nowhere{others}", evidence))
@@ -129,7 +131,18 @@ def versions(subject: Subject) -> Iterator[Finding]:
             evidence = Evidence(source=loaded.path, found=f"soname {loaded.elf.soname}", expected=f"version {named}")
             problems.append(warned(f"{loaded.path} is named version {named} and is {loaded.elf.soname}", evidence))
     yield from problems
-    yield from _rest(plan, problems)
+    yield from _rest(plan, problems, "the runtimes have the versions that are needed")
+
+
+def _matters(missing: Missing, here: Collection[str]) -> bool:
+    """Whether something is wrong: another version is here, or the package cannot be imported for a GPU that is.
+
+    Other runtimes are optional: CuPy without NCCL is healthy. Of the driver's libraries other gates speak.
+    """
+    family = family_of(missing.name)
+    if family is None or family.name in _OF_THE_DRIVER:
+        return False
+    return bool(missing.others) or (family.name in _FIRST and family.vendor in here)
 
 
 def _major(name: str) -> str:

@@ -60,7 +60,8 @@ def test_the_same_file_by_another_folder_is_no_override() -> None:
 
 
 def test_no_variable_is_nothing_to_judge_and_a_closed_folder_is_unknown() -> None:
-    assert verdict(AMD, "lib.ld_env").status == "SKIP"
+    assert verdict(AMD, "lib.ld_env").status == "UNKNOWN"
+    assert verdict(AMD.with_environ(HOME="/root"), "lib.ld_env").status == "SKIP"
     closed = AMD.with_file("/opt/closed/libcuda.so.1", ELF).with_error("/opt/closed", errno.EACCES)
     assert verdict(closed.with_environ(LD_LIBRARY_PATH="/opt/closed"), "lib.ld_env").status == "UNKNOWN"
 

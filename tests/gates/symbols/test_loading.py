@@ -187,6 +187,16 @@ def test_a_package_for_another_rocm_is_told() -> None:
     )
 
 
+def test_a_runtime_that_is_optional_or_for_a_gpu_that_is_not_here_may_be_missing() -> None:
+    runtime = f"{SITE}/cupy_backends/cuda/api/runtime.cpython-312-x86_64-linux-gnu.so"
+    nccl = f"{SITE}/cupy_backends/cuda/libs/nccl.cpython-312-x86_64-linux-gnu.so"
+    optional = MIXED.with_file(nccl, library(None, needed=("libnccl.so.2",))).with_file(runtime, library(None))
+    assert verdict(optional, "lib.versions").status == "PASS"
+    amd = a_machine().with_gpu("rx7900xtx").with_file(f"{LIB}/libc.so.6", b"\x7fELF")
+    assert verdict(amd.with_file(runtime, library(None, needed=("libcudart.so.12",))), "lib.versions").status == "PASS"
+    assert verdict(amd.with_file(runtime, library(None, needed=("libamdhip64.so.7",))), "lib.versions").status == "WARN"
+
+
 @pytest.mark.proves("lib.versions", "WARN", on="tree")
 def test_a_file_under_a_wrong_name_is_told() -> None:
     machine = MIXED.with_distribution("amdsmi", "7.0.2").with_file(
