@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["judge"]
 
-_THREADS = 4
+_WAITING_THREADS = 4
 _GRACE_S = 2.0
 _PATIENCE_S = 0.05
 
@@ -62,50 +62,68 @@ def judge(
 def _ask_all(gates: Sequence[Gate], subject: Subject, grace_s: float) -> dict[str, list[Finding] | str]:
     """Return the findings of each gate, or its traceback; what did not answer in time is missing.
 
-    Threads are daemons: one that a kernel holds back in a read cannot be ended, and must not keep the run.
+    Gates that read files share one thread, since more would only take turns; those that wait for libraries and programs
+    have their own. Where a lane stands still, another thread goes on with it. Threads are daemons: one that the kernel
+    holds back in a read cannot be ended, and must not keep the run.
     """
-    waiting: queue.SimpleQueue[Gate] = queue.SimpleQueue()
-    answers: queue.SimpleQueue[tuple[str, list[Finding] | str]] = queue.SimpleQueue()
     asked = [gate for gate in gates if _applies(gate, subject) is None]
-    for gate in asked:
-        waiting.put(gate)
-
-    def another_thread() -> None:
-        threading.Thread(target=_work, args=(waiting, answers, subject), name="gpucoexist-gates", daemon=True).start()
-
-    for _ in range(min(_THREADS, len(asked))):
-        another_thread()
-    results: dict[str, list[Finding] | str] = {}
+    files = [gate for gate in asked if gate.level == "quick"]
+    others = [gate for gate in asked if gate.level != "quick"]
+    lanes = [_Lane(files, subject, threads=1), _Lane(others, subject, threads=_WAITING_THREADS)]
     end = time.monotonic() + subject.deadline_s + grace_s
-    while len(results) < len(asked) and (left := end - time.monotonic()) > 0:
-        try:
-            name, result = answers.get(timeout=min(left, _PATIENCE_S))
-        except queue.Empty:
-            # All threads wait for a file or a library that does not answer: the other gates need not.
-            if not waiting.empty():
-                another_thread()
-        else:
-            results[name] = result
-    return results
+    for lane in lanes:
+        while not lane.done.wait(min(_PATIENCE_S, max(0.0, end - time.monotonic()))) and time.monotonic() < end:
+            for each in lanes:
+                each.go_on()
+    return {name: result for lane in lanes for name, result in lane.results.copy().items()}
 
 
-def _work(
-    waiting: queue.SimpleQueue[Gate],
-    answers: queue.SimpleQueue[tuple[str, list[Finding] | str]],
-    subject: Subject,
-) -> None:
-    while True:
-        try:
-            gate = waiting.get_nowait()
-        except queue.Empty:
-            return
-        try:
-            assert gate.check is not None
-            found = list(gate.check(subject))
-            wrong = next((each for each in found if not isinstance(each, Finding)), None)
-            answers.put((gate.id, found if wrong is None else f"it yielded {wrong!r}, which is no Finding"))
-        except Exception:  # noqa: BLE001  a gate that breaks is a verdict, not the end of the run
-            answers.put((gate.id, traceback.format_exc()))
+class _Lane:
+    """Gates in a row, and the threads that ask them."""
+
+    def __init__(self, gates: Sequence[Gate], subject: Subject, *, threads: int) -> None:
+        self.results: dict[str, list[Finding] | str] = {}
+        self.done = threading.Event()
+        self._subject = subject
+        self._count = len(gates)
+        self._waiting: queue.SimpleQueue[Gate] = queue.SimpleQueue()
+        self._seen = 0
+        for gate in gates:
+            self._waiting.put(gate)
+        if not gates:
+            self.done.set()
+        for _ in range(min(threads, len(gates))):
+            self._start()
+
+    def go_on(self) -> None:
+        """Start another thread where none has come further since the last call."""
+        count = len(self.results)
+        if count == self._seen and not self._waiting.empty():
+            self._start()
+        self._seen = count
+
+    def _start(self) -> None:
+        threading.Thread(target=self._work, name="gpucoexist-gates", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                gate = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            self.results[gate.id] = _ask(gate, self._subject)
+            if len(self.results) == self._count:
+                self.done.set()
+
+
+def _ask(gate: Gate, subject: Subject) -> list[Finding] | str:
+    try:
+        assert gate.check is not None
+        found = list(gate.check(subject))
+    except Exception:  # noqa: BLE001  a gate that breaks is a verdict, not the end of the run
+        return traceback.format_exc()
+    wrong = next((each for each in found if not isinstance(each, Finding)), None)
+    return found if wrong is None else f"it yielded {wrong!r}, which is no Finding"
 
 
 def _applies(gate: Gate, subject: Subject) -> str | None:

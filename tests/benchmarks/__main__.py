@@ -9,7 +9,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import measures
+from tests.benchmarks import gates, measures
 
 MEASURES = {
     "startup": measures.startup,
@@ -18,6 +18,8 @@ MEASURES = {
     "discovery": measures.discovery,
     "partitions": measures.partitions,
     "hanging": measures.hanging,
+    "gates": gates.gates,
+    "gates-hanging": gates.gates_hanging,
 }
 
 

@@ -1,0 +1,127 @@
+"""What judging a machine costs: the quick gates on the largest recorded machines, and a vendor library that hangs."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.benchmarks.measures import LARGEST, RECORDINGS
+from tests.benchmarks.running import ROOT, Row
+
+__all__ = ["gates", "gates_hanging"]
+
+CPU_LIMIT_MS = 150
+LOG_LINES = 5000
+
+# In a process of its own: the first judgement, with every import that it needs, is what a session pays. CPU time is of
+# all threads. The kernel's log is benign and as long as that of a server after some weeks.
+_JUDGE_ONCE = """
+import sys, time
+from pytest_gpucoexist.host import open_recording
+from pytest_gpucoexist.host.base import KernelLog
+from pytest_gpucoexist.probes import discover
+
+path, lines = sys.argv[1], int(sys.argv[2])
+benign = [
+    "6,{n},{us},-;usb 1-{p}: new high-speed USB device number {p} using xhci_hcd",
+    "6,{n},{us},-;audit: type=1400 audit(1700000000.{p}:{n}): apparmor=\\"STATUS\\" operation=\\"profile_load\\"",
+    "5,{n},{us},-;IPv6: ADDRCONF(NETDEV_CHANGE): veth{p}: link becomes ready",
+    "6,{n},{us},-;amdgpu 0000:03:00.0: amdgpu: ring gfx_0.0.0 uses VM inv eng {p} on hub 0",
+    "4,{n},{us},-;pcieport 0000:00:01.1: AER: enabled with IRQ {p}",
+]
+log = "\\n".join(benign[n % len(benign)].format(n=n, us=n * 1000, p=n % 90) for n in range(lines))
+
+class Logged:
+    def __init__(self, inner):
+        self._inner = inner
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+    def kernel_log(self, *, allow_programs=False):
+        return KernelLog(status="ok", text=log, source="/dev/kmsg", complete=True,
+                         first_sequence=0, read_at_s=lines / 1000)
+
+host = Logged(open_recording(path))
+machine = discover(host)
+busy, started = time.process_time(), time.perf_counter()
+from pytest_gpucoexist.gates import Subject, judge
+judgement = judge(Subject(host=host, machine=machine))
+print(1000 * (time.process_time() - busy), 1000 * (time.perf_counter() - started), len(judgement.by_gate()),
+      sum(verdict.status == "ERROR" for verdict in judgement.verdicts))
+"""
+
+
+def gates(*, quick: bool) -> list[Row]:
+    """Measure the first judgement of a session, imports included, on the largest recorded machines."""
+    rows = []
+    for what, relative in {**LARGEST, "most partitions (63)": "kfd/topo-mi300-cpx.tar.xz"}.items():
+        path = RECORDINGS / relative
+        if not path.exists():
+            rows.append(Row(measure=f"gates: {relative} is not beside this checkout", median="", met=False))
+            continue
+        runs = [_judged_once(path) for _ in range(5 if quick else 15)]
+        cpu = [run[0] for run in runs]
+        rows.append(
+            Row(
+                measure=f"quick gates, {what}: {path.name.split('.')[0]}, {runs[0][2]:.0f} gates, {LOG_LINES} lines",
+                median=f"CPU {statistics.median(cpu):.0f} ms (clock {statistics.median(run[1] for run in runs):.0f})",
+                spread=f"CPU {min(cpu):.0f} to {max(cpu):.0f} ms",
+                target=f"{CPU_LIMIT_MS} ms CPU",
+                met=statistics.median(cpu) <= CPU_LIMIT_MS and not any(run[3] for run in runs),
+            )
+        )
+    return rows
+
+
+def _judged_once(path: Path) -> tuple[float, float, float, float]:
+    done = subprocess.run(
+        [sys.executable, "-c", _JUDGE_ONCE, str(path), str(LOG_LINES)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    cpu, wall, count, broken = map(float, done.stdout.split())
+    return cpu, wall, count, broken
+
+
+def gates_hanging(*, quick: bool) -> list[Row]:
+    """Measure the standard gates while NVML hangs for 60 s: the deadline is paid once, not by each gate."""
+    import os
+    import time
+
+    from pytest_gpucoexist.gates import Subject, judge
+    from pytest_gpucoexist.probes import discover
+    from pytest_gpucoexist.testing import a_machine
+    from tests.fakes.build import nvml_library
+    from tests.fakes.machine import FakeMachine
+    from tests.vendor.hosts import asking_here
+
+    deadline_s, allowed_s = 2.0, 3.0 if quick else 1.0
+    files = a_machine().with_gpu("rtx4090").host()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        fake = FakeMachine(folder, {"LD_LIBRARY_PATH": str(nvml_library(folder))})
+        fake.fault("nvidia.nvmlInitWithFlags", "hang 60")
+        before = dict(os.environ)
+        os.environ.update(fake.environ)
+        try:
+            host = asking_here(files)
+            machine = discover(host)
+            started = time.perf_counter()
+            judgement = judge(Subject(host=host, machine=machine, level="standard", deadline_s=deadline_s))
+            seconds = time.perf_counter() - started
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+    told = [verdict for verdict in judgement.verdicts if verdict.id == "drv.query_timeout" and verdict.status == "FAIL"]
+    return [
+        Row(
+            measure=f"standard gates while NVML hangs, deadline {deadline_s:g} s; {'told' if told else 'NOT TOLD'}",
+            median=f"{seconds:.2f} s",
+            target=f"{deadline_s + allowed_s:g} s",
+            met=bool(told) and seconds <= deadline_s + allowed_s,
+        )
+    ]
