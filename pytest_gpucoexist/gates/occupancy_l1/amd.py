@@ -51,7 +51,7 @@ def vram_used(subject: Subject) -> Iterator[Finding]:
             continue
         evidence = Evidence(
             source=f"{path}: {', '.join(names)}",
-            found=f"{used} of {total} bytes, {busy} % busy",
+            found=f"{_mib(used)} of {_mib(total)} MiB, {'?' if busy is None else busy} % busy",
             expected=f"less than {percent:g} %, less than {limit_busy:g} % busy",
         )
         if busy is not None and 100 >= busy >= limit_busy:
@@ -59,11 +59,15 @@ def vram_used(subject: Subject) -> Iterator[Finding]:
         elif used is None or not total or used > total or (busy or 0) > 100:
             yield unknown("its memory or its load could not be read", evidence, on=on)
         elif used * 100 >= percent * total:
-            yield warned(f"{used >> 20} MiB of its {total >> 20} MiB are in use", evidence, on=on)
+            yield warned("more of its memory is in use than an idle board needs", evidence, on=on)
         else:
             yield passed("its memory is free and it is idle", evidence, on=on)
     if not some:
         yield skipped("no AMD GPU with a PCI function here")
+
+
+def _mib(count: int | None) -> str:
+    return "?" if count is None else str(count >> 20)
 
 
 def _number(text: str | None) -> int | None:

@@ -94,12 +94,14 @@ def mem_used(subject: Subject) -> Iterator[Finding]:
         own = sum(each["memory"] or 0 for each in _processes(board) if is_ours(subject, each["pid"]))
         rest = max(0, used - reserved - own)
         desktop = board.maybe("display_active") is True or any(each["kind"] == "graphics" for each in _processes(board))
-        limit = total * percent / 100 if desktop else mib * 2**20
+        limit = total * percent / 100 if desktop else mib * 2**20 * max(1, _instances(board))
         evidence = board.evidence(
-            "memory", f"{rest >> 20} MiB of {total >> 20} MiB in use", f"at most {int(limit) >> 20} MiB"
+            f"memory of {board.gpu.key}",
+            f"{rest >> 20} MiB of {total >> 20} MiB in use",
+            f"at most {int(limit) >> 20} MiB",
         )
         if rest > limit:
-            return warned(f"{rest >> 20} MiB of its memory are in use", evidence, on=board.on)
+            return warned("more of its memory is in use than an idle board needs", evidence, on=board.on)
         return passed("its memory is free", evidence, on=board.on)
 
     yield from judge_boards(subject, "nvidia", judge)
@@ -115,6 +117,13 @@ def _processes(board: Board) -> list[dict[str, Any]]:
     if not all(isinstance(each, dict) for each in found):
         raise ValueError(f"its processes are {found!r:.60}")
     return list(found)
+
+
+def _instances(board: Board) -> int:
+    """Count MIG instances: each keeps some memory for itself."""
+    cell = board.cells.get("mig_devices")
+    parts = cell.get("value") if isinstance(cell, dict) else None
+    return len(parts) if isinstance(parts, list) else 0
 
 
 def _judged(subject: Subject, board: Board, pids: set[int], verb: str, alone: str) -> Finding:
