@@ -1,8 +1,8 @@
 """Find the few lines of a log that a rule could match, without trying the rules on each line.
 
 A log repeats itself but for its numbers. So the digits are taken out and what is left is looked at once, all of it in
-one text: `str.find` costs microseconds there, where a regular expression per line and rule would cost seconds. The rules
-promise that a line they match, without its digits, contains one of their anchors.
+one text: `str.find` costs microseconds there, where a regular expression per line and rule would cost seconds. The
+rules promise that a line they match, without its digits, contains one of their anchors.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Context:
             return self._window(match, index, address)
         if rule.id == "fw.missing" and self._driver_came_up(match, index, address):
             return "warn"
-        if rule.id == "pci.d3cold" and re.search(r"power state from D0 to D3", match.string):
+        if rule.id == "pci.d3cold" and re.search(r"power state(?: from D0|, currently in D0)", match.string):
             return "warn"  # it stays awake
         return None
 

@@ -33,6 +33,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\
 
 # printk's own stamp, with the thread or processor that CONFIG_PRINTK_CALLER adds: "[    1.234567][  T123] ".
 _PRINTK = re.compile(r"\s*\[\s*(\d{1,10}\.\d{1,9})\](?:\s?\[\s*[TC]\d+\])?\s?")
+# The further lines of a message in dmesg's and journalctl's output: no stamp, but as far in as the first one's text.
+_INDENTED = re.compile(r"[ \t]{8,}(?!\[)\S")
 _CALLER = re.compile(r"\[\s*[TC]\d+\]\s?")
 _PRIORITY = re.compile(r"<(\d{1,3})>")
 _LEVEL_NAME = re.compile(
@@ -53,6 +55,7 @@ def parse_log(text: str) -> tuple[Record, ...]:
 
 def _records(text: str) -> Iterator[Record]:
     held: list[Record] = []  # a /dev/kmsg record waits for its " KEY=value" lines
+    last: Record | None = None
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.rstrip("\r\0")
         first = line[:1]
@@ -70,8 +73,13 @@ def _records(text: str) -> Iterator[Record]:
         if held:
             yield from held
             held = []
-        if line and not line.isspace():
-            yield from _from_line(number, line)
+        if not line or line.isspace():
+            continue
+        if first.isspace() and last is not None and _INDENTED.match(line):
+            yield last._replace(number=number, message=line.strip(), raw=line)
+            continue
+        for last in _from_line(number, line):
+            yield last
     yield from held
 
 

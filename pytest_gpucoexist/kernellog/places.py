@@ -53,7 +53,7 @@ def address_in(message: str, named: Mapping[str, str | None]) -> str | None:
     found = [address for address in map(normal_address, _ANY.findall(message)) if address is not None]
     if not found:
         return None
-    return found[-1] if "AER" in message and _RECEIVED.search(message) else found[0]
+    return found[-1] if ("AER" in message or "DPC" in message) and _RECEIVED.search(message) else found[0]
 
 
 def known_function(address: str, functions: Collection[str]) -> str:

@@ -193,9 +193,9 @@ RULES: tuple[Rule, ...] = (
         regex=(
             r"SMU: (?:I'm not done with your (?:previous )?command|No response msg_reg|response:0xFFFFFFFF)"
             r"|Failed to export SMU metrics table|SMU may be not in the right state"
-            r"|\[powerplay\]\s+(?:failed to send (?:pre )?message|last message was failed)"
+            r"|failed to send (?:pre )?message [0-9a-f]+ (?:0x[0-9a-f]+ )?ret is|last message was failed ret is"
         ),
-        anchors=("SMU: ", "export SMU metrics", "SMU may be not in", "[powerplay]"),
+        anchors=("SMU: ", "export SMU metrics", "SMU may be not in", "failed to send ", "message was failed ret"),
         meaning="the power management firmware does not answer: sensors, clocks and fans cannot be trusted",
         action="reboot; update the VBIOS and linux-firmware if it comes back",
     ),
@@ -284,7 +284,7 @@ RULES: tuple[Rule, ...] = (
         id="amd.aca",
         vendor="amd",
         severity="fail",
-        regex=r"\[Hardware error\] Accelerator Check Architecture events logged",
+        regex=r"\[Hardware [Ee]rror\]:? Accelerator Check Architecture events logged",
         anchors=("Accelerator Check Architecture",),
         meaning="the GPU recorded a hardware error",
         action="read the record's lines; reset the GPU; replace it if it comes back",

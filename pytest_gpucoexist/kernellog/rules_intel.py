@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
             "Failed to reset chip",
             "declaring ",
         ),
-        meaning="an engine or the whole GPU could not be reset",
+        meaning="an engine or the whole GPU could not be started or reset",
         action="reboot",
     ),
     Rule(
@@ -68,9 +68,13 @@ RULES: tuple[Rule, ...] = (
         id="intel.guc_load",
         vendor="intel",
         severity="fail",
-        regex=r"\*ERROR\* (?:Tile\d+: )?(?:GT\d+: )?(?:GuC )?(?:firmware )?load failed: status",
-        anchors=("load failed: status",),
-        meaning="the GPU's scheduler firmware (GuC) did not load",
+        regex=(
+            r"\*ERROR\* (?:Tile\d+: )?(?:GT\d+: )?(?:GuC )?load failed: status|G[Uu]C:? load failed: status"
+            r"|\*ERROR\* (?:Tile\d+: )?(?:GT\d+: )?(?:GuC init(?:ialization)? failed|Enabling uc failed"
+            r"|Failed to initialize uC)"
+        ),
+        anchors=("load failed: status", "GuC init", "nabling uc failed", "to initialize uC"),
+        meaning="the GPU's scheduler firmware (GuC) did not load or start",
         action="update linux-firmware; power off and on",
     ),
     Rule(

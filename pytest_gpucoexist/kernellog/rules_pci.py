@@ -196,7 +196,7 @@ RULES: tuple[Rule, ...] = (
         vendor="any",
         severity="fail",
         earlier="warn",
-        regex=r"AMD-Vi: (?:Event logged \[)?(?:\[)?IO_PAGE_FAULT",
+        regex=r"AMD-Vi: (?:Event logged )?\[?IO_PAGE_FAULT|^IO_PAGE_FAULT device=",
         anchors=("IO_PAGE_FAULT",),
         meaning="the IOMMU refused an access of the device to memory",
         action="with peer copies: turn them off or set iommu=pt; else report it to the driver's authors",

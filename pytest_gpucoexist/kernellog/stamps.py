@@ -29,8 +29,9 @@ _ISO = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:[.,](?P<fraction>\d{1,9}))?(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d|[A-Z]{3,5}\b))?\s+"
 )
+# journalctl names months in the reader's language: "mar 06 …", "jan. 29 …".
 _SYSLOG = re.compile(
-    r"(?:[A-Z][a-z]{2} )?(?P<month>[A-Z][a-z]{2})\s+(?P<day>\d{1,2}) "
+    r"(?:[A-Z][a-z]{2} )?(?P<month>[^\W\d_]{3,5})\.?\s+(?P<day>\d{1,2}) "
     r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?(?: (?P<year>\d{4}))?\s+"
 )
 _UNIX = re.compile(r"(\d{9,10}\.\d{1,9})\s+")
@@ -62,12 +63,12 @@ def wall_clock(text: str) -> tuple[float | None, str]:
             return _epoch(match), after_host(text[match.end() :])
     elif first.isdigit():
         return _numeric(text)
-    elif first.isupper():
+    elif first.isalpha():
         day = _WEEKDAY.match(text)
         if day is not None:
             return _numeric(text[day.end() :])
         match = _SYSLOG.match(text)
-        if match is not None and match["month"] in _MONTHS:
+        if match is not None:
             return _epoch(match), _without_tag(text[match.end() :])
     return None, after_host(text)
 
@@ -103,9 +104,8 @@ def _without_tag(text: str) -> str:
 
 def _epoch(match: re.Match[str]) -> float | None:
     parts = match.groupdict()
-    month = _MONTHS.get(parts["month"]) or (int(parts["month"]) if parts["month"].isdecimal() else None)
-    if month is None:
-        return None
+    # a month of another language counts as January: differences within a day remain
+    month = int(parts["month"]) if parts["month"].isdecimal() else _MONTHS.get(parts["month"][:3].capitalize(), 1)
     try:
         when = datetime(
             int(parts["year"] or 1970), month, int(parts["day"]), int(parts["hour"]), int(parts["minute"]),
