@@ -88,6 +88,7 @@ MODULES: dict[Level, tuple[str, ...]] = {
         "driver_l1.intel",
         "driver_l1.modes",
         "driver_l1.versions",
+        "kernel_module.initramfs",
         "mapping.nvidia",
         "occupancy_l1.amd",
         "occupancy_l1.nvidia",

@@ -71,12 +71,12 @@ def nvidia_params(subject: Subject) -> Iterator[Finding]:
             yield unknown(f"{_NVIDIA}: {text.detail}")
         return
     actual = parse_params(text.text)
-    if not actual:
+    if not actual.keys() & set(_NVIDIA_SHOWN):
         yield unknown(f"{_NVIDIA} makes no sense: {excerpt(text.text)}")
         return
     gpus = subject.functions("nvidia")
     shown = ", ".join(f"{name}={actual[name]}" for name in _NVIDIA_SHOWN if name in actual)
-    record = Evidence(source=_NVIDIA, found=shown or f"{len(actual)} parameters")
+    record = Evidence(source=_NVIDIA, found=shown)
     forced = _FORCES_PEERS.search(f"{actual.get('RegistryDwords', '')};{actual.get('RegistryDwordsPerDevice', '')}")
     if forced is not None:
         yield warned(
