@@ -16,7 +16,8 @@ from pytest_gpucoexist.host.kernel_log import KEPT_LOG
 from pytest_gpucoexist.host.personal import MAC, PRIVATE_IPV4, UNIQUE_ID_LINE, UUID, VISIBLE_UUID
 from pytest_gpucoexist.host.places import KERNEL_AREA, PRIVATE_PATH, renamed
 from pytest_gpucoexist.host.scramble import Scrambler
-from pytest_gpucoexist.host.scrub import cgroup_folder, mounts, process_status
+from pytest_gpucoexist.host.scrub import cgroup_folder, mounts, process_name_in, process_status
+from pytest_gpucoexist.model.programs import is_known_program
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.host.personal import Details
@@ -46,6 +47,7 @@ _KERNEL_PARAMETER = re.compile(
 _CGROUP_FILES = re.compile(r"/proc/(?:\d+|self)/cgroup")
 _MOUNT_FILES = re.compile(r"/proc/(?:\d+/|self/)?mount(?:s|info)")
 _MAP_FILES = re.compile(r"/proc/(?:\d+|self)/(?:s?maps|numa_maps)")
+_STAT_FILES = re.compile(r"/proc/(?:\d+|self)/(?:task/\d+/)?(?:stat|sched)")
 _STATUS_FILES = re.compile(r"/proc/(?:\d+|self)/status")
 _CGROUP_PART = re.compile(r"[^/\n]+")
 _CGROUP_PLAIN = frozenset({"..", "docker", "machine.slice", "init.scope", "system.slice", "user.slice"})
@@ -148,6 +150,8 @@ class Anonymiser:
             text = self.words(mounts(text))
         elif _MAP_FILES.fullmatch(path):
             text = self.text(text)
+        elif _STAT_FILES.fullmatch(path):
+            text = process_name_in(text, self.process)
         elif _STATUS_FILES.fullmatch(path):
             text = process_status(text)
         elif _CGROUP_FILES.fullmatch(path):
@@ -169,8 +173,10 @@ class Anonymiser:
         return self.words(" ".join(filter(_KERNEL_PARAMETER.fullmatch, line.split())))
 
     def process(self, name: str) -> str:
-        """Replace the name of a program that a person ran; white space at the end stays."""
+        """Replace the name of a program that a person ran, unless anybody may run it; white space at the end stays."""
         bare = name.rstrip("\0\n")
+        if is_known_program(bare):
+            return name
         return f"process-{self._scrambler.tag(bare)}{name[len(bare) :]}" if bare else name
 
     def json(self, data: Any, key: str = "") -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["cgroup_folder", "mounts", "process_status"]
+__all__ = ["cgroup_folder", "mounts", "process_name_in", "process_status"]
 
 _MOUNTS_KEPT = re.compile(r"/(?:dev|proc|sys)(?:/|\Z)")
 _CONTROL_FILE = re.compile(r"(?:cgroup|cpu|cpuacct|cpuset|devices|memory|pids)\.[a-z_.]+")
@@ -33,6 +33,15 @@ def mounts(text: str) -> str:
 def process_status(text: str) -> str:
     """Keep of `/proc/self/status` everything but the name of the program."""
     return re.sub(r"^Name:.*$", "Name:\tprocess", text, flags=re.MULTILINE)
+
+
+def process_name_in(text: str, replaced: Callable[[str], str]) -> str:
+    """Replace the program's name in `/proc/<pid>/stat` (in parentheses) and `/proc/<pid>/sched` (first word)."""
+    found = re.match(r"\d+ \((?P<stat>.*)\) [A-Za-z] |(?P<sched>[^\n]+) \(\d+, #threads: \d+\)", text, re.DOTALL)
+    if found is None:
+        return ""
+    group = "stat" if found["stat"] is not None else "sched"
+    return text[: found.start(group)] + replaced(found[group]) + text[found.end(group) :]
 
 
 def cgroup_folder(path: str, replaced: Callable[[str], str]) -> str:

@@ -8,6 +8,7 @@ from pytest_gpucoexist.gates.boards import Board, judge_boards
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.occupancy.table import Table, ours, process_table
 from pytest_gpucoexist.gates.registry import gate
+from pytest_gpucoexist.model.programs import MONITORS, MPS, PROFILERS
 from pytest_gpucoexist.model.verdicts import Evidence
 
 if TYPE_CHECKING:
@@ -17,19 +18,6 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu
 
 __all__ = ["monitors", "mps", "util_idle"]
-
-# Names as the kernel keeps them, 15 bytes at most.
-_MPS = frozenset({"nvidia-cuda-mps"})
-_MONITORS = frozenset(
-    {
-        "nv-hostengine", "dcgm-exporter", "gpud", "rdcd", "amd-smi", "amdgpu_top", "nvtop", "nvitop", "nvidia-smi",
-        "rocm-smi", "gpustat", "gpuagent", "amd-metrics-ex", "intel_gpu_top", "xpumd", "xpu-smi", "nvidia_gpu_exp",
-    }
-)  # fmt: skip
-_PROFILERS = frozenset(
-    {"nsys", "nsys-launcher", "ncu", "nv-nsight-cu-cl", "nvprof", "nvvp", "rocprof", "rocprofv2", "rocprofv3",
-     "rocprof-compute", "rocprof-sys-run", "omniperf", "omnitrace", "vtune", "unitrace", "iaprof"}
-)  # fmt: skip
 
 
 @gate(
@@ -49,7 +37,7 @@ def mps(subject: Subject) -> Iterator[Finding]:
     if table.problem is not None:
         yield unknown(table.problem, Evidence(source="/proc", found=table.problem))
         return
-    running = _named(table, _MPS)
+    running = _named(table, MPS)
     declared = subject.host.environ.get("CUDA_MPS_PIPE_DIRECTORY")
     evidence = (
         Evidence(source="/proc/*/stat", found=", ".join(running) or "no nvidia-cuda-mps-*"),
@@ -83,8 +71,8 @@ def monitors(subject: Subject) -> Iterator[Finding]:
         yield unknown(table.problem, Evidence(source="/proc", found=table.problem))
         return
     mine = ours(subject)
-    profilers = _named(table, _PROFILERS, but=mine)
-    watching = _named(table, _MONITORS, but=mine)
+    profilers = _named(table, PROFILERS, but=mine)
+    watching = _named(table, MONITORS, but=mine)
     found = ", ".join([*profilers, *watching]) or f"{len(table.processes)} processes, none of them known"
     evidence = Evidence(source="/proc/*/stat", found=found, expected="no profiler")
     if profilers:
@@ -153,5 +141,4 @@ def _judged(busy: int, limit: float, evidence: Evidence, on: Sequence[Gpu]) -> F
 
 
 def _named(table: Table, names: frozenset[str], *, but: frozenset[int] = frozenset()) -> list[str]:
-    short = {name[:15] for name in names}
-    return [f"{each.name} ({pid})" for pid, each in table.processes.items() if each.name in short and pid not in but]
+    return [f"{each.name} ({pid})" for pid, each in table.processes.items() if each.name in names and pid not in but]

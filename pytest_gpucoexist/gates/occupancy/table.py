@@ -120,7 +120,7 @@ def _table(subject: Subject) -> Table:
     if not found:
         return Table(processes={}, problem="no /proc/<pid>/stat makes sense")
     return Table(
-        processes=found,
+        processes=dict(sorted(found.items())),
         me=_me(subject),
         unread=unread + max(0, len(pids) - limit),
         hidden=1 not in pids,

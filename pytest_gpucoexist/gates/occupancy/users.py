@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.occupancy.table import in_first_namespace, ours, process_table
 from pytest_gpucoexist.gates.registry import gate
+from pytest_gpucoexist.model.programs import DESKTOP
 from pytest_gpucoexist.model.verdicts import Evidence
 
 if TYPE_CHECKING:
@@ -15,19 +16,10 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.gates.subject import Subject
     from pytest_gpucoexist.model.machine import GpuProcess, Machine
 
-__all__ = ["DESKTOP", "fdinfo", "kfd_processes"]
+__all__ = ["fdinfo", "kfd_processes"]
 
 _KFD = "/sys/class/kfd/kfd/proc"
 _MIB = 1 << 20
-# What draws a desktop, by the 15 bytes of the kernel's names.
-DESKTOP = frozenset(
-    {
-        "Xorg", "X", "Xwayland", "gnome-shell", "gnome-session-b", "kwin_wayland", "kwin_x11", "plasmashell", "mutter",
-        "sway", "Hyprland", "weston", "labwc", "wayfire", "cosmic-comp", "gamescope", "gdm-wayland-ses", "sddm-greeter",
-        "xfwm4", "xfce4-session", "cinnamon", "compiz", "picom", "systemd-logind", "mate-session", "marco", "budgie-wm",
-        "lightdm-gtk-gre", "niri", "river", "Xvfb", "nvidia-persiste",
-    }
-)  # fmt: skip
 
 
 @gate(
