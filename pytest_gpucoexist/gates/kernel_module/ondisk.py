@@ -22,13 +22,15 @@ __all__ = ["ModuleTree", "module_info", "module_tree", "release"]
 
 _TREE_LIMIT = 8 << 20
 _PROGRAMS = ("modinfo", "/sbin/modinfo", "/usr/sbin/modinfo")
+# A line of modules.dep is `PATH: PATHS OF WHAT IT NEEDS`; of its thousands only those of GPU drivers are taken apart.
+_LINE = re.compile(r"/(?:nvidia[\w-]*|amdgpu|radeon|i915|xe|nouveau|nova[-_](?:core|drm))\.ko(?:\.\w+)?:")
 # Debian installs NVIDIA's modules under names of their own: nvidia-current.ko, nvidia-tesla-470-uvm.ko.
 _DEBIAN = re.compile(r"nvidia_(?:current|tesla(?:_\d+)?|legacy_\w+?)(?P<part>_(?:uvm|drm|modeset|peermem))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleTree:
-    """/lib/modules of the running kernel: files by module name, and the modules that are built in."""
+    """/lib/modules of the running kernel: files of GPU drivers by module name, and what is built in."""
 
     folder: str
     files: Mapping[str, str]
@@ -59,18 +61,16 @@ def _tree(subject: Subject) -> ModuleTree | Bad:
     text = subject.read(f"{folder}/modules.dep", _TREE_LIMIT)
     if text.text is None:
         return Bad(f"{text.path}: {text.detail}", text.status)
-    files: dict[str, str] = {}
-    for line in text.text.splitlines():
-        path, colon, _needs = line.partition(":")
-        if colon:
-            whole = path if path.startswith("/") else f"{folder}/{path}"
-            files.setdefault(_stem(path), whole)
-    if not files:
+    if ".ko" not in text.text:
         return Bad(f"{text.path} lists no module")
+    files: dict[str, str] = {}
+    for match in _LINE.finditer(text.text):
+        path = text.text[text.text.rfind("\n", 0, match.start()) + 1 : match.end() - 1]
+        files.setdefault(_stem(path), path if path.startswith("/") else f"{folder}/{path}")
     for name in list(files):
-        match = _DEBIAN.fullmatch(name)
-        if match is not None:
-            files.setdefault(f"nvidia{match['part'] or ''}", files[name])
+        debian = _DEBIAN.fullmatch(name)
+        if debian is not None:
+            files.setdefault(f"nvidia{debian['part'] or ''}", files[name])
     builtin = subject.read(f"{folder}/modules.builtin", _TREE_LIMIT).text or ""
     return ModuleTree(folder=folder, files=files, builtin=frozenset(_stem(line) for line in builtin.split()))
 
