@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.mapping.addresses import size_words, sizes_of
-from pytest_gpucoexist.gates.mapping.nvml import SOURCE, amount, nvml_cells, peers_of, unread
+from pytest_gpucoexist.gates.mapping.nvml import SOURCE, amount, nvml_cells, peers_of, silent
 from pytest_gpucoexist.gates.mapping.resizable import SMALL_BYTES
 from pytest_gpucoexist.gates.pcie.folders import label
 from pytest_gpucoexist.gates.registry import gate
@@ -66,7 +66,7 @@ def bar1_free(subject: Subject) -> Iterator[Finding]:
         cells = nvml_cells(subject, gpu)
         total, used = amount(cells, "bar1", "total"), amount(cells, "bar1", "used")
         if cells is None:
-            yield unknown(f"NVML does not tell how much of BAR1 is used: {unread(subject)}", on=[gpu])
+            yield silent(subject, "how much of BAR1 is used", [gpu])
         elif value_of(cells, "bar1") is None:
             yield _without(cells, "bar1", gpu)
         elif not total or used is None or used > total:
@@ -100,16 +100,17 @@ def cc_mode(subject: Subject) -> Iterator[Finding]:
     data = reply.data if reply.status == "ok" and isinstance(reply.data, dict) else {}
     state = value_of(data, "confidential_compute")
     feature = state.get("feature") if isinstance(state, dict) else None
+    cell = data.get("confidential_compute")
     source = f"{SOURCE}: nvmlSystemGetConfComputeState"
-    if feature == 0:
+    if feature == 0 and feature is not False:
         yield passed("confidential computing is off", Evidence(source=source, found="feature 0: disabled"))
-    elif feature == 1:
+    elif feature == 1 and feature is not True:
         evidence = Evidence(source=source, found="feature 1: enabled", expected="disabled")
         yield warned("confidential computing is on: copies are encrypted, slower, and never direct", evidence)
-    elif feature is None and (data.get("confidential_compute") or {}).get("status") == "unsupported":
+    elif isinstance(cell, dict) and cell.get("status") == "unsupported":
         yield skipped("this driver or these GPUs have no confidential computing")
     else:
-        yield unknown(f"NVML does not tell whether confidential computing is on: {unread(subject)}")
+        yield silent(subject, "whether confidential computing is on")
 
 
 @gate(
@@ -131,7 +132,7 @@ def p2p_status(subject: Subject) -> Iterator[Finding]:
         return
     pairs = peers_of(subject)
     if pairs is None or not (pairs or vendor_reply(subject, "nvidia").status == "ok"):
-        yield unknown(f"NVML does not tell which GPUs are peers: {unread(subject)}")
+        yield silent(subject, "which GPUs are peers")
         return
     models: dict[str | None, list[Peers]] = {}
     for pair in pairs:
@@ -154,7 +155,7 @@ def _without(cells: object, name: str, gpu: Gpu) -> Finding:
 def _judge_window(subject: Subject, gpu: Gpu) -> Finding:
     cells = nvml_cells(subject, gpu)
     if cells is None:
-        return unknown(f"NVML does not tell the size of BAR1: {unread(subject)}", on=[gpu])
+        return silent(subject, "the size of BAR1", [gpu])
     window, memory = amount(cells, "bar1", "total"), amount(cells, "memory", "total")
     if window is None or memory is None:
         return _without(cells, "bar1" if window is None else "memory", gpu)

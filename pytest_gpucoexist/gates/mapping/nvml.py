@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_gpucoexist.gates.findings import Finding, skipped, unknown
 from pytest_gpucoexist.gates.vendors import address_of, device_cells, devices, vendor_reply
 from pytest_gpucoexist.model.machine import Gpu
 from pytest_gpucoexist.probes.cells import value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_gpucoexist.gates.subject import Subject
 
-__all__ = ["SOURCE", "Peers", "amount", "nvml_cells", "peers_of", "unread"]
+__all__ = ["SOURCE", "Peers", "amount", "nvml_cells", "peers_of", "silent"]
 
 SOURCE = "nvml"
 
@@ -38,10 +39,13 @@ def nvml_cells(subject: Subject, gpu: Gpu) -> Mapping[str, Any] | None:
     return device_cells(vendor_reply(subject, "nvidia"), gpu)
 
 
-def unread(subject: Subject) -> str:
-    """Say why NVML tells nothing."""
+def silent(subject: Subject, what: str, on: Iterable[Gpu] = ()) -> Finding:
+    """Say that NVML does not tell `what`. Where it is not here, and nobody wants NVIDIA's GPUs, nothing is unknown."""
     reply = vendor_reply(subject, "nvidia")
-    return reply.detail or ("it does not list this GPU" if reply.status == "ok" else reply.status)
+    why = reply.detail or ("it does not list this GPU" if reply.status == "ok" else reply.status)
+    if reply.status in {"absent", "unsupported"} and subject.wanted("nvidia") is None:
+        return skipped(f"NVML is not asked: {why}", on=on)
+    return unknown(f"NVML does not tell {what}: {why}", on=on)
 
 
 def amount(cells: Mapping[str, Any] | None, name: str, part: str) -> int | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.mapping.bars import reach
-from pytest_gpucoexist.gates.mapping.nvml import peers_of, unread
+from pytest_gpucoexist.gates.mapping.nvml import peers_of, silent
 from pytest_gpucoexist.gates.mapping.translation import translation
 from pytest_gpucoexist.gates.pcie.folders import in_guest
 from pytest_gpucoexist.gates.registry import gate
@@ -46,7 +46,7 @@ def p2p_nv(subject: Subject) -> Iterator[Finding]:
         return
     pairs = _nvidia_peers(subject)
     if pairs is None:
-        yield unknown(f"NVML does not tell which GPUs are peers: {unread(subject)}")
+        yield silent(subject, "which GPUs are peers")
     elif not pairs:
         yield passed("no NVIDIA GPU offers another its memory over PCIe", Evidence(source="nvml: p2p", found="no pair"))
     else:
@@ -105,7 +105,7 @@ def vendor_conflict(subject: Subject) -> Iterator[Finding]:
         return
     cards = _nvidia_peers(subject)
     if cards is None:
-        yield unknown(f"NVML does not tell which GPUs are peers: {unread(subject)}")
+        yield silent(subject, "which GPUs are peers")
     elif not cards:
         yield passed("only Radeon cards offer peer access over PCIe", Evidence(source="nvml: p2p", found="no pair"))
     else:
