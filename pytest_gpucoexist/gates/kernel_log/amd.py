@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import unknown
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["hang", "init", "kfd", "page_fault", "ras", "reset", "smu", "thermal"]
 
+_SKIPPED = re.compile(r"skipped device 1002:([0-9a-f]{4})")
 _READS = "the kernel's log of this boot: /dev/kmsg, else (level standard) journald"
 
 
@@ -152,10 +154,10 @@ def kfd(subject: Subject) -> Iterator[Finding]:
     some = any(gpu.kfd is not None for gpu in subject.gpus("amd"))
 
     def grade(event: Event) -> Event | None:
-        skipped = event.gpus or _by_device_id(subject, event)
-        if event.line.pci_address is None and not skipped:
+        skipped = _by_device_id(subject, event)
+        if not skipped:
             return None  # another container's
-        event = event.about(tuple(skipped))
+        event = event.about(skipped)
         if wanted is None or all(gpu.kfd is not None for gpu in skipped):
             return event.graded(None)
         return event.graded("WARN" if some else "FAIL")
@@ -249,11 +251,9 @@ def smu(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def _by_device_id(subject: Subject, event: Event) -> list[Gpu]:
-    """Return the GPUs that KFD's line names by vendor and device id: `skipped device 1002:7300`."""
-    text = log_evidence(subject).message(event.line)
-    return [
-        gpu
-        for gpu in subject.gpus("amd")
-        if gpu.device_id and f"skipped device 1002:{gpu.device_id.removeprefix('0x')}" in text
-    ]
+def _by_device_id(subject: Subject, event: Event) -> tuple[Gpu, ...]:
+    """Return the GPUs that KFD's line means: `skipped device 1002:7300`, or the one that the line is attributed to."""
+    match = _SKIPPED.search(log_evidence(subject).message(event.line))
+    if match is None:
+        return event.gpus
+    return tuple(gpu for gpu in subject.gpus("amd") if (gpu.device_id or "").removeprefix("0x") == match[1])

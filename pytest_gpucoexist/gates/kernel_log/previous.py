@@ -35,7 +35,7 @@ _ORDERLY = ("software wrote", "ACPI power state transition", "power button was p
 @gate(
     "klog.bert",
     group="kernel-log",
-    title="The firmware recorded no fatal PCIe error of the previous boot on a GPU's path",
+    title="The previous boot did not die of a PCIe error on a GPU's path",
     reads="the block `BERT: Error records from previous boot` in the kernel's log",
     criterion="no fatal PCIe record of a GPU or of a port above one",
     why="the previous boot died on a GPU's link; nothing else tells",

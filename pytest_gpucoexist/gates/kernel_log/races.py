@@ -14,7 +14,7 @@ from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pytest_gpucoexist.gates.findings import Finding
     from pytest_gpucoexist.gates.kernel_log.marks import Registration
@@ -66,12 +66,14 @@ def late_registration(subject: Subject) -> Iterator[Finding]:
         yield _nothing_registered(subject)
         return
     late_s = subject.limit("klog.race.late_registration", "late_s", _LATE_S)
-    started = _started(evidence.records)
+    first: dict[str, Registration] = {}
+    for registration in registered:
+        first.setdefault(slot_of(registration.name), registration)
+    started = _started(evidence.records, first)
     order = Evidence(source=evidence.log.source, found="; ".join(_at(each) for each in registered))
     gpus = owners_of(subject).slots
     known = 0
-    for registration in registered:
-        slot = slot_of(registration.name)
+    for slot, registration in first.items():
         took = _seconds(started.get(slot), registration.record)
         if slot not in gpus or took is None:
             continue
@@ -192,19 +194,22 @@ def _nothing_registered(subject: Subject) -> Finding:
     )
 
 
-def _started(records: tuple[Record, ...]) -> dict[str, Record]:
-    """Return the first line of each GPU's driver, by slot."""
+def _started(records: tuple[Record, ...], first: Mapping[str, Registration]) -> dict[str, Record]:
+    """Return the line with which the driver of each GPU started it, by slot; nothing after its first registration.
+
+    NVIDIA's driver says so for each GPU whenever it is loaded; of others the first line that names the GPU is taken.
+    """
     found: dict[str, Record] = {}
     for record in records:
         match = _STARTED.match(record.message)
         if match is not None:
-            found.setdefault(match[1].lower(), record)
-            continue
-        if "[nvidia-drm]" in record.message:
-            match = _NVIDIA_STARTED.search(record.message)
-            if match is not None:
-                number = int(match[1], 16)
-                found.setdefault(f"{number >> 16:04x}:{number >> 8 & 255:02x}:{number & 31:02x}", record)
+            slot = match[1].lower()
+            found.setdefault(slot, record)
+        elif "[nvidia-drm]" in record.message and (match := _NVIDIA_STARTED.search(record.message)) is not None:
+            number = int(match[1], 16)
+            slot = f"{number >> 16:04x}:{number >> 8 & 255:02x}:{number & 31:02x}"
+            if slot in first and record.number < first[slot].record.number:
+                found[slot] = record
     return found
 
 

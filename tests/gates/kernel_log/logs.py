@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.verdicts import Judgement, Verdict
     from pytest_gpucoexist.testing.builder import MachineBuilder
 
-__all__ = ["AMD", "BOOT", "INTEL", "NVIDIA", "UPTIME_S", "about", "cut", "logged", "one", "said", "workstation"]
+__all__ = ["AMD", "BOOT", "INTEL", "NVIDIA", "UPTIME_S", "about", "cut", "logged", "one", "said", "says", "workstation"]
 
 NVIDIA, AMD, INTEL = "0000:01:00.0", "0000:04:00.0", "0000:07:00.0"
 UPTIME_S = 5000.0
@@ -84,3 +84,8 @@ def about(judgement: Judgement, key: str) -> Verdict:
     """Return the only verdict about a device."""
     (verdict,) = [each for each in judgement.verdicts if key in each.devices]
     return verdict
+
+
+def says(judgement: Judgement, status: str) -> bool:
+    """Whether exactly one verdict has a status."""
+    return one(judgement, status).status == status
