@@ -190,5 +190,11 @@ def zombie(subject: Subject) -> Iterator[Finding]:
         elif any(driver_in(subject.read(f"/proc/{each.pid}/task/{name}/wchan").text or "") for name in threads[:8]):
             found = True
             yield warned(f"{who}, but threads of it wait in a GPU's driver", evidence)
-    if not found:
+    if found:
+        return
+    unlisted = [gpu for gpu in subject.gpus("nvidia") if gpu.processes is None]
+    if dead and unlisted:
+        names = ", ".join(f"{each.name} ({each.pid})" for each in dead[:8])
+        yield unknown(f"{names} are dead; whether they hold memory of a GPU, only NVML can tell", on=unlisted)
+    else:
         yield _nothing(table, dead, "is dead and holds a GPU")

@@ -1,7 +1,7 @@
 """What the dynamic loader would load for each package: ld.so(8)'s order, followed on paper.
 
-DT_RPATH (where there is no DT_RUNPATH), LD_LIBRARY_PATH, DT_RUNPATH, the configured folders. What none of them has, a
-package may have loaded before by its path: torch does so with NVIDIA's wheels.
+LD_PRELOAD, DT_RPATH (where there is no DT_RUNPATH), LD_LIBRARY_PATH, DT_RUNPATH, the configured folders. What none of
+them has, a package may have loaded before by its path: torch does so with NVIDIA's wheels.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class _Follower:
         self._folders = library_folders(subject).folders
         given = subject.host.environ.get("LD_LIBRARY_PATH", "").split(":")
         self._given = [each.rstrip("/") for each in given if each.startswith("/")]
+        preloaded = subject.host.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+        self._preloaded = [each for each in preloaded if each.startswith("/")]
         self._wheels = {path.rsplit("/", 1)[-1]: path for path in reversed(provided(subject))}
         self._read = 0
 
@@ -131,6 +133,9 @@ class _Follower:
                 self._plan.missing.append(Missing(package=package, name=name, by=path, others=self._others(name, own)))
 
     def _found(self, name: str, path: str, elf: Elf) -> str | None:
+        for each in self._preloaded:
+            if each.rsplit("/", 1)[-1] == name:
+                return each
         folder = parent(path)
         early = [] if elf.runpath else [_expanded(each, folder) for each in elf.rpath]
         late = [_expanded(each, folder) for each in elf.runpath]

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import errno
+import mmap
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from pytest_gpucoexist.gates.catalogue import all_gates
 from pytest_gpucoexist.gates.libraries.families import family_of
 from pytest_gpucoexist.gates.libraries.maps import parse_maps
+from pytest_gpucoexist.gates.runner import judge
+from pytest_gpucoexist.gates.subject import Subject
 from pytest_gpucoexist.host import local_host
+from pytest_gpucoexist.host.recording import RecordingHost
+from pytest_gpucoexist.host.replay import ReplayHost
+from pytest_gpucoexist.probes import discover
 from pytest_gpucoexist.testing.builder import MachineBuilder, a_machine
-from tests.gates.judging import judged, verdict, verdicts
+from tests.gates.judging import SAID, judged, verdict, verdicts
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEAP = "55d0c9a4f000-55d0c9a70000 rw-p 00000000 00:00 0                          [heap]\n"
 VDSO = "7ffd1b5e6000-7ffd1b5e8000 r-xp 00000000 00:00 0                          [vdso]\n"
@@ -189,3 +201,28 @@ def test_a_family_is_told_by_the_name_of_the_file(name: str, family: str | None)
 def test_garbage_is_no_list_of_libraries(text: str) -> None:
     maps = parse_maps(text)
     assert maps.problem is not None or maps.libraries == ()
+
+
+@pytest.mark.proves("lib.amd.duplicate_hip", "FAIL", on="host")
+def test_two_files_that_this_process_really_maps_are_found(tmp_path: Path) -> None:
+    paths = [tmp_path / name / "libamdhip64.so.6" for name in ("rocm", "torch")]
+    machine = discover(a_machine().with_gpu("rx7900xtx").host())
+    with ExitStack() as stack:
+        for path in paths:
+            path.parent.mkdir()
+            path.write_bytes(b"\x7fELF" + path.parent.name.encode() * 2000)
+            file = stack.enter_context(path.open("rb"))
+            stack.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        gate = next(each for each in all_gates() if each.id == "lib.amd.duplicate_hip")
+        (said,) = judge(Subject(host=local_host(), machine=machine), gates=[gate]).verdicts
+        SAID.append(said)
+    assert said.status == "FAIL"
+    assert all(str(path) in said.reason for path in paths)
+
+
+def test_a_record_tells_copies_by_their_size() -> None:
+    machine = amd_with(lines(SYSTEM_HIP, 1), lines(TORCH_HIP, 2)).with_file(SYSTEM_HIP, b"\x7fELF" * 500)
+    for other, status in ((b"\x7fELF" * 500, "PASS"), (b"\x7fELF" * 501, "FAIL")):
+        host = RecordingHost(machine.with_file(TORCH_HIP, other).host())
+        assert verdict(host, "lib.amd.duplicate_hip").status == status
+        assert verdict(ReplayHost(*host.recorded(), name="record"), "lib.amd.duplicate_hip").status == status

@@ -94,7 +94,15 @@ def test_more_processes_than_quick_looks_at_are_unknown() -> None:
 
 @pytest.mark.proves("proc.zombie", "PASS", on="tree")
 def test_a_dead_process_that_holds_nothing_is_healthy() -> None:
-    assert verdict(with_processes(MACHINE, stat(51, "defunct-shell", "Z")), "proc.zombie").status == "PASS"
+    assert verdict(with_processes(MACHINE), "proc.zombie").status == "PASS"
+    amd = with_processes(a_machine().with_gpu("rx7900xtx"), stat(51, "defunct-shell", "Z"))
+    assert verdict(amd, "proc.zombie").status == "PASS"
+
+
+def test_whether_the_dead_hold_an_nvidia_gpu_only_nvml_tells() -> None:
+    said = verdict(with_processes(MACHINE, stat(51, "defunct-shell", "Z")), "proc.zombie")
+    assert said.status == "UNKNOWN"
+    assert "defunct-shell (51) are dead" in said.reason
 
 
 @pytest.mark.proves("proc.zombie", "WARN", on="tree")

@@ -118,6 +118,13 @@ def test_ld_library_path_wins_over_a_wheels_runpath() -> None:
     assert any(each.source.startswith(ROCM) and "libtorch_hip" in each.found for each in said.evidence)
 
 
+def test_ld_preload_wins_over_everything() -> None:
+    machine = cupy_rocm(rocm(torch_rocm())).with_environ(LD_PRELOAD=f"{ROCM}/libamdhip64.so.6")
+    said = verdict(machine, "lib.would_load")
+    assert said.status == "PASS"
+    assert any(each.source.startswith(ROCM) and "libtorch_hip" in each.found for each in said.evidence)
+
+
 def test_an_old_rpath_wins_over_ld_library_path() -> None:
     machine = rocm(MIXED).with_distribution("torch", "2.9.0+rocm6.4").with_environ(LD_LIBRARY_PATH="/opt/rocm/lib")
     machine = machine.with_file(
