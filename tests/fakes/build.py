@@ -62,6 +62,17 @@ def amdsmi_library(cache: Path, package: Path | None = None) -> Path:
     return _once(folder, make)
 
 
+def runtime_libraries(cache: Path) -> Path:
+    """Return a folder with libcuda, HSA, HIP and Level Zero, which initialise as they are told. Raises CannotBuild."""
+    folder = cache / f"runtimes-{_hash(SOURCES / 'runtimes.c')}"
+
+    def make(into: Path) -> None:
+        for name in ("libcuda.so.1", "libhsa-runtime64.so.1", "libamdhip64.so.6", "libze_loader.so.1"):
+            _gcc(into / name, "runtimes.c")
+
+    return _once(folder, make)
+
+
 def incomplete_amdsmi_library(cache: Path) -> Path:
     """Return a folder with a `lib/libamd_smi.so` of another release: it lacks what the wrapper binds first."""
     folder = cache / f"amdsmi-incomplete-{_hash()}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fakes.build import CannotBuild, amdsmi_library, nvml_library
+from tests.fakes.build import CannotBuild, amdsmi_library, nvml_library, runtime_libraries
 from tests.fakes.machine import FakeMachine
 
 if TYPE_CHECKING:
@@ -35,3 +35,15 @@ def fake_drivers(fake_drivers_cache: Path) -> Mapping[str, str]:
 def fake_machine(fake_drivers: Mapping[str, str], tmp_path: Path) -> FakeMachine:
     """A machine without any driver, to be described; `fake_machine.environ` is the environment of its clients."""
     return FakeMachine(tmp_path, fake_drivers)
+
+
+@pytest.fixture
+def fake_runtimes(fake_machine: FakeMachine, fake_drivers_cache: Path, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    """The same machine, whose CUDA, HSA, HIP and Level Zero are loaded by this process's children too."""
+    try:
+        runtimes = runtime_libraries(fake_drivers_cache)
+    except CannotBuild as reason:
+        pytest.skip(f"fake runtimes: {reason}")
+    for name, value in fake_machine.environ.items():
+        monkeypatch.setenv(name, f"{value}:{runtimes}" if name == "LD_LIBRARY_PATH" else value)
+    return fake_machine
