@@ -44,6 +44,7 @@ class Context:
         self.functions = functions
         self._uuids = uuids
         self._mapped: dict[str, str] | None = None
+        self._with: dict[str, list[tuple[int, str]]] = {}
 
     def address(self, rule: Rule, index: int) -> str | None:
         """Find the device of a line that names none: by UUID, else in the other lines of the same story."""
@@ -115,9 +116,8 @@ class Context:
         """Tell whether no later line of the log has this code for this device."""
         here = self.records[index].message
         device = here[here.find("(") : here.find(")")]
-        return not any(
-            f"{device})" in record.message and f"): {number}," in record.message for record in self.records[index + 1 :]
-        )
+        later = re.compile(rf"{re.escape(device)}\): {number},")
+        return not self._later(index, f"): {number},", later)
 
     def harmless(self, rule: Rule, match: re.Match[str], index: int, address: str | None) -> Severity | None:
         """Return the lower severity of a failure that did no harm, or None."""
@@ -137,14 +137,20 @@ class Context:
         if match["dev"].strip() not in {"pci", "pcieport"} or address is None or address[-1] in "123":
             return "warn"  # a driver tried to enlarge it and keeps the small one; or a card's audio, USB, …
         assigned = re.compile(rf"{re.escape(address)}: BAR {number}(?:: assigned \[mem| \[mem [^\]]*\]: assigned)")
-        later = any(assigned.search(record.message) for record in self.records[index + 1 :])
-        return "warn" if later else None
+        return "warn" if self._later(index, "assigned", assigned) else None
 
     def _driver_came_up(self, match: re.Match[str], index: int, address: str | None) -> bool:
         """Tell whether the driver registered its device in spite of the file: some are optional, or tried first."""
         driver = match["fw"].partition("/")[0]
         up = re.compile(rf"Initialized {driver} .*\bfor {re.escape(address or '')}")
-        return any(up.search(record.message) for record in self.records[index + 1 :])
+        return self._later(index, "Initialized ", up)
+
+    def _later(self, index: int, text: str, pattern: re.Pattern[str]) -> bool:
+        """Search the lines after one that contain a text; which lines do is found out once per log."""
+        if text not in self._with:
+            messages = ((place, record.message) for place, record in enumerate(self.records))
+            self._with[text] = [(place, message) for place, message in messages if text in message]
+        return any(place > index and pattern.search(message) for place, message in self._with[text])
 
 
 def _stamped(record: Record) -> bool:
