@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["ModuleTree", "module_info", "module_tree", "release"]
 
 _TREE_LIMIT = 8 << 20
+# The second one is NixOS's.
+_BASES = ("/lib/modules", "/run/booted-system/kernel-modules/lib/modules")
 _PROGRAMS = ("modinfo", "/sbin/modinfo", "/usr/sbin/modinfo")
 # A line of modules.dep is `PATH: PATHS OF WHAT IT NEEDS`; of its thousands only those of GPU drivers are taken apart.
 _LINE = re.compile(r"/(?:nvidia[\w-]*|amdgpu|radeon|i915|xe|nouveau|nova[-_](?:core|drm))\.ko(?:\.\w+)?:")
@@ -57,7 +59,8 @@ def _tree(subject: Subject) -> ModuleTree | Bad:
     kernel = release(subject)
     if kernel is None or "/" in kernel:
         return Bad("the running kernel's release is not known")
-    folder = f"/lib/modules/{kernel}"
+    folders = [f"{base}/{kernel}" for base in _BASES]
+    folder = next((each for each in folders if subject.host.exists(each)), folders[0])
     text = subject.read(f"{folder}/modules.dep", _TREE_LIMIT)
     if text.text is None:
         return Bad(f"{text.path}: {text.detail}", text.status)
