@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.host.base import KernelLog
@@ -37,6 +39,24 @@ class LogEvidence:
     findings: tuple[LogFinding, ...] = ()
     session_s: float | None = None
     messages: Mapping[int, str] = field(default_factory=dict)
+    text: str = ""
+    starts: Sequence[int] = ()
+
+    def containing(self, *words: str) -> list[Record]:
+        """Return the records that contain one of these words, in order. Quick: the log is searched as a whole."""
+        found: set[int] = set()
+        for word in words:
+            at = self.text.find(word)
+            while at >= 0:
+                index = bisect_right(self.starts, at) - 1
+                found.add(index)
+                at = self.text.find(word, self.starts[index + 1])
+        return [self.records[index] for index in sorted(found)]
+
+    def following(self, line: LogFinding | Record, count: int) -> Sequence[Record]:
+        """Return a line's record and those after it."""
+        start = bisect_left(self.records, line.number, key=lambda record: record.number)
+        return self.records[start : start + count]
 
     def in_session(self, line: LogFinding) -> bool:
         """Whether a line was logged since the session began. A line without a usable time was logged earlier."""
@@ -87,12 +107,15 @@ def _gather(subject: Subject) -> LogEvidence:
         uuids={gpu.uuid: gpu.pci_address for gpu in gpus if gpu.uuid and gpu.pci_address},
     )
     wanted = {finding.number for finding in findings}
+    messages = [record.message for record in records]
     return LogEvidence(
         log=log,
         records=records,
         findings=findings,
         session_s=session_s,
         messages={record.number: record.message for record in records if record.number in wanted},
+        text="\n".join(messages),
+        starts=[0, *accumulate(len(message) + 1 for message in messages)],
     )
 
 

@@ -78,8 +78,7 @@ def host(subject: Subject) -> Iterator[Finding]:
 
 
 def _trace(evidence: LogEvidence, line: LogFinding) -> list[str]:
-    start = next((index for index, record in enumerate(evidence.records) if record.number == line.number), 0)
-    return [record.message for record in evidence.records[start : start + _TRACE_LINES]]
+    return [record.message for record in evidence.following(line, _TRACE_LINES)]
 
 
 @gate(

@@ -10,7 +10,7 @@ from pytest_gpucoexist.gates.kernel_log.attribution import slot_of
 from pytest_gpucoexist.gates.kernel_log.evidence import log_evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pytest_gpucoexist.gates.subject import Subject
     from pytest_gpucoexist.kernellog.classify import LogFinding
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Mark", "Marks", "Registration", "marks_of"]
 
 _BDF = r"(?P<bdf>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
-_ANY = re.compile(r"Initialized |loading NVIDIA UNIX|kernel modesetting enabled|GPU reset|\] type 0|Xid|assigned|BAR")
-"""One search that tells the few lines worth a closer look from the thousands that are not."""
+_WORDS = (
+    *("[drm] Initialized ", "loading NVIDIA UNIX", "amdgpu kernel modesetting enabled", "GPU reset("),
+    *("] type 00", ": 154, "),
+)
+"""What the few lines contain that are worth a closer look."""
 
 # drivers/gpu/drm/drm_drv.c, drm_dev_register: before Linux 6.14 a date of 8 digits follows the version.
 _REGISTERED = re.compile(
@@ -33,7 +36,6 @@ _AMD_RESET_OK = re.compile(rf"amdgpu {_BDF}: .*GPU reset\(\d+\) succeeded")
 _FOUND = re.compile(rf"pci {_BDF}: \[(?:10de|1002|8086):[0-9a-f]{{4}}\] type 00")
 # NVIDIA/open-gpu-kernel-modules, Xid 154: "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)".
 _RECOVERED = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<bdf>[0-9a-fA-F:.]+)\): 154, .* to 0x0 \(None\)")
-_BAR_ASSIGNED = re.compile(rf"\S+ {_BDF}: BAR (?P<bar>\d+)(?: \[mem [^\]]*\])?: assigned")
 
 
 class Mark(NamedTuple):
@@ -71,15 +73,13 @@ class Marks:
 
 def marks_of(subject: Subject) -> Marks:
     """Return the marks of the log, found once for all gates."""
-    return subject.shared(("kernel_log", "marks"), lambda: _marks(log_evidence(subject).records))
+    return subject.shared(("kernel_log", "marks"), lambda: _marks(log_evidence(subject).containing(*_WORDS)))
 
 
-def _marks(records: tuple[Record, ...]) -> Marks:
+def _marks(records: Iterable[Record]) -> Marks:
     marks: list[Mark] = []
     registrations: list[Registration] = []
     for record in records:
-        if _ANY.search(record.message) is None:
-            continue
         match = _REGISTERED.search(record.message)
         if match is not None:
             registrations.append(Registration(match["driver"], match["name"].lower(), int(match["minor"]), record))
@@ -102,5 +102,3 @@ def _marks_in(record: Record) -> Iterator[Mark]:
         yield Mark("found", slot_of(match["bdf"]), record)
     elif (match := _RECOVERED.search(text)) is not None:
         yield Mark("recovered", slot_of(match["bdf"]), record)
-    elif (match := _BAR_ASSIGNED.search(text)) is not None:
-        yield Mark(f"bar{match['bar']}", slot_of(match["bdf"]), record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import passed, unknown, warned
@@ -14,9 +15,10 @@ from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pytest_gpucoexist.gates.findings import Finding
+    from pytest_gpucoexist.gates.kernel_log.evidence import LogEvidence
     from pytest_gpucoexist.gates.subject import Subject
     from pytest_gpucoexist.kernellog.records import Record
 
@@ -49,7 +51,7 @@ def bert(subject: Subject) -> Iterator[Finding]:
         yield missing
         return
     evidence = log_evidence(subject)
-    block = _bert_block(evidence.records)
+    block = _bert_block(evidence)
     if not block:
         shown = Evidence(source=evidence.log.source, found="no such block", expected="none")
         if evidence.log.complete:
@@ -112,7 +114,8 @@ def silent_hang(subject: Subject) -> Iterator[Finding]:
 def _reset_reasons(subject: Subject) -> Iterator[Remains]:
     """Read what AMD's platform says about the last reset (arch/x86/kernel/cpu/amd.c)."""
     evidence = log_evidence(subject)
-    lines = [(record, match) for record in evidence.records if (match := _RESET.search(record.message)) is not None]
+    reasons = evidence.containing("Previous system reset reason")
+    lines = [(record, match) for record in reasons if (match := _RESET.search(record.message)) is not None]
     orderly = any(match[2].startswith(_ORDERLY) for _record, match in lines)
     for record, match in lines:
         yield Remains(
@@ -124,13 +127,9 @@ def _reset_reasons(subject: Subject) -> Iterator[Remains]:
         )
 
 
-def _bert_block(records: Sequence[Record]) -> list[Record]:
-    start = next((index for index, record in enumerate(records) if _HEADER in record.message), None)
-    if start is None:
+def _bert_block(evidence: LogEvidence) -> list[Record]:
+    headers = evidence.containing(_HEADER)
+    if not headers:
         return []
-    block = [records[start]]
-    for record in records[start + 1 : start + _BLOCK]:
-        if "[Hardware Error]" not in record.message:
-            break
-        block.append(record)
-    return block
+    first, *rest = evidence.following(headers[0], _BLOCK)
+    return [first, *takewhile(lambda record: "[Hardware Error]" in record.message, rest)]

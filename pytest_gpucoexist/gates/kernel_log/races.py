@@ -14,7 +14,7 @@ from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_gpucoexist.gates.findings import Finding
     from pytest_gpucoexist.gates.kernel_log.marks import Registration
@@ -26,6 +26,7 @@ __all__ = ["card_order", "handover", "late_registration"]
 _LATE_S = 10.0
 _READS = "the kernel's log of this boot: lines with which DRM drivers start and register"
 _FIRMWARE_FB = frozenset({"simpledrm", "efidrm", "vesadrm", "ofdrm"})
+_DRIVERS = ("amdgpu ", "radeon ", "i915 ", "xe ", "nouveau ", "[nvidia-drm]")
 _STARTED = re.compile(r"^(?:amdgpu|radeon|i915|xe|nouveau) ([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\.[0-7]: ")
 # NVIDIA/open-gpu-kernel-modules, nvidia-drm: the id is the domain, bus and device number.
 _NVIDIA_STARTED = re.compile(r"\[nvidia-drm\] \[GPU ID 0x([0-9a-fA-F]{8})\] Loading driver")
@@ -38,7 +39,7 @@ _FAILED = re.compile(
     r"|\[nvidia-drm\] \[GPU ID 0x[0-9a-fA-F]{8}\] Failed to register device"
     r"|(?P<bdf>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]): BAR \d+(?: \[mem [^\]]*\])?: can't reserve"
 )
-_HINTS = ("framebuffer", "graphics/fb", "fbcon", "fb0", "fb1", "Failed to register", "can't reserve", " conflicting ")
+_HINTS = ("/class/graphics/fb", "Failed to register device", "can't reserve", " conflicting ")
 
 
 @gate(
@@ -69,7 +70,7 @@ def late_registration(subject: Subject) -> Iterator[Finding]:
     first: dict[str, Registration] = {}
     for registration in registered:
         first.setdefault(slot_of(registration.name), registration)
-    started = _started(evidence.records, first)
+    started = _started(evidence.containing(*_DRIVERS), first)
     order = Evidence(source=evidence.log.source, found="; ".join(_at(each) for each in registered))
     gpus = owners_of(subject).slots
     known = 0
@@ -124,7 +125,8 @@ def handover(subject: Subject) -> Iterator[Finding]:
             yield warned(f"{each.driver}, the firmware's framebuffer, keeps card{each.minor}", shown, line, on=mine)
     if problems or (kept and mine):
         return
-    handed = [record for record in evidence.records if "fb" in record.message and _HANDED.search(record.message)]
+    handed = list(evidence.containing("frame buffer device", "switching to", "primary device"))
+    handed = [record for record in handed if _HANDED.search(record.message) is not None]
     found = "; ".join(shorten(record.message) for record in handed[-3:]) or "no framebuffer was handed over"
     if evidence.log.complete:
         yield passed("no hand-over of a framebuffer failed", Evidence(source=evidence.log.source, found=found))
@@ -194,7 +196,7 @@ def _nothing_registered(subject: Subject) -> Finding:
     )
 
 
-def _started(records: tuple[Record, ...], first: Mapping[str, Registration]) -> dict[str, Record]:
+def _started(records: Iterable[Record], first: Mapping[str, Registration]) -> dict[str, Record]:
     """Return the line with which the driver of each GPU started it, by slot; nothing after its first registration.
 
     NVIDIA's driver says so for each GPU whenever it is loaded; of others the first line that names the GPU is taken.
@@ -231,9 +233,7 @@ def _at(registration: Registration) -> str:
 
 def _failed_handovers(subject: Subject) -> Iterator[Record]:
     owners = owners_of(subject)
-    for record in log_evidence(subject).records:
-        if not any(hint in record.message for hint in _HINTS):
-            continue
+    for record in log_evidence(subject).containing(*_HINTS):
         match = _FAILED.search(record.message)
         if match is not None and (match["bdf"] is None or owners.at(match["bdf"].lower())):
             yield record
