@@ -28,7 +28,7 @@ RULES: tuple[Rule, ...] = (
         regex=(
             r"\*ERROR\* \w+ reset request timed out|\*ERROR\* GPU recovery failed|GuC failed to reset engine"
             r"|GUC: Engine reset failed|\*ERROR\* (?:Tile\d+: )?GT\d+: reset failed"
-            r"|Failed to reset chip|declaring (?:it )?wedged"
+            r"|(?:drm|i915|xe)\b.*(?:Failed to reset chip|declaring (?:it )?wedged)"
         ),
         anchors=(
             "reset request timed out",

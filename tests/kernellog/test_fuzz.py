@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from pytest_gpucoexist.kernellog.classify import classify
 from pytest_gpucoexist.kernellog.group import grouped
 from pytest_gpucoexist.kernellog.parse import parse_log
 from pytest_gpucoexist.kernellog.records import Record
 from pytest_gpucoexist.kernellog.report import exit_code, findings_in, judge_text, table_rows
+from pytest_gpucoexist.kernellog.rules import RULES
 from tests.kernellog.seen import benign, problems
 
 LINES = [line.line for line in problems()]
@@ -41,6 +42,8 @@ def _all(text: str) -> None:
 @settings(max_examples=100)
 def test_any_text(text: str) -> None:
     _all(text)
+    # Hypothesis tries strings that it finds in the source, too: a rule's own words are no garbage.
+    assume(not any(anchor in text for rule in RULES for anchor in rule.anchors))
     assert not [found for found in findings_in(text) if found.severity == "fail"]
 
 
