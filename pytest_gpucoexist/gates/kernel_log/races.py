@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.gates.baseline import baseline_card_order, card_order as cards_now
 from pytest_gpucoexist.gates.findings import passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.kernel_log.attribution import owners_of, slot_of
 from pytest_gpucoexist.gates.kernel_log.evidence import log_evidence, shorten
@@ -141,8 +142,8 @@ def handover(subject: Subject) -> Iterator[Finding]:
     "klog.race.card_order",
     group="kernel-log",
     title="Cards have the numbers with which they registered",
-    reads=f"{_READS}; the card that each GPU has now",
-    criterion="the number of each GPU's card is that of its registration",
+    reads=f"{_READS}; the card that each GPU has now; the baseline, where one was saved",
+    criterion="the number of each GPU's card is that of its registration, and cards come in the baseline's order",
     why="the numbers follow the order in which drivers come up; a program that was configured with cardN or renderDN"
     " opens another GPU after the order changed",
     action="Name devices by /dev/dri/by-path or by PCI address, never by number.",
@@ -162,7 +163,11 @@ def card_order(subject: Subject) -> Iterator[Finding]:
     last = {slot_of(each.name): each for each in registered}
     owners = owners_of(subject).slots
     order = ", ".join(f"card{each.minor} is {each.name} ({each.driver})" for each in last.values())
-    compared = False
+    changed = _order_of_baseline(subject)
+    if changed is not None:
+        shown = Evidence(source=evidence.log.source, found=order, expected=changed)
+        yield warned("the drivers came up in another order than when the baseline was saved", shown)
+    compared = changed is not None
     for slot, each in last.items():
         for gpu in owners.get(slot, ())[:1]:
             card = gpu.drm.card if gpu.drm is not None else None
@@ -179,6 +184,13 @@ def card_order(subject: Subject) -> Iterator[Finding]:
                 yield passed("its card has the number with which it registered", shown, on=[gpu])
     if not compared:
         yield unknown("nothing tells which card a GPU has now", Evidence(source=evidence.log.source, found=order))
+
+
+def _order_of_baseline(subject: Subject) -> str | None:
+    """Return the baseline's order of the cards that are still here, when it is not today's."""
+    now, before = cards_now(subject.machine), baseline_card_order(subject) or ()
+    then = [key for key in before if key in now]
+    return None if then == [key for key in now if key in before] else ", ".join(then)
 
 
 def _gpus_registered(subject: Subject) -> list[Registration]:

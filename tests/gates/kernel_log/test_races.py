@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
+from pytest_gpucoexist.gates.baseline.record import Baseline, to_text
+from pytest_gpucoexist.model.codec import decode
+from tests.gates.baseline.machines import baseline_path, baseline_text
 from tests.gates.kernel_log.logs import AMD, BOOT, INTEL, NVIDIA, about, logged, one, said, says, workstation
+from tests.gates.kernel_module.installed import wanting
 
 LATE, HANDOVER, ORDER = "klog.race.late_registration", "klog.race.handover", "klog.race.card_order"
 VERSION = "<5>[    0.000000] Linux version 6.8.0 (x)\n"
@@ -130,3 +137,26 @@ def test_the_last_registration_counts() -> None:
 @pytest.mark.parametrize("gate", [LATE, HANDOVER, ORDER])
 def test_no_log_is_unknown(gate: str) -> None:
     assert says(said(workstation(), gate), "UNKNOWN")
+
+
+@pytest.mark.proves(ORDER, "WARN", on="tree")
+def test_cards_in_another_order_than_the_baseline_s() -> None:
+    """CachyOS/linux-cachyos#552: the same machine, and card1 is another GPU after each boot."""
+    machine = wanting("rtx4090", "rx7900xtx").with_file("/etc/machine-id", "0123456789abcdef0123456789abcdef\n")
+    path, text = baseline_path(machine), baseline_text(machine)
+    other = text.replace('"card0"', '"cardX"').replace('"card1"', '"card0"').replace('"cardX"', '"card1"')
+    swapped = to_text(replace_digest(from_json(other)))
+    verdict = next(
+        each for each in said(logged("", machine.with_file(path, swapped)), ORDER).verdicts if each.status == "WARN"
+    )
+    assert verdict.reason == "the drivers came up in another order than when the baseline was saved"
+    assert verdict.evidence[0].expected == f"{AMD}, {NVIDIA}"
+    assert {each.status for each in said(logged("", machine.with_file(path, text)), ORDER).verdicts} == {"PASS"}
+
+
+def from_json(text: str) -> Baseline:
+    return decode(Baseline, json.loads(text))
+
+
+def replace_digest(baseline: Baseline) -> Baseline:
+    return replace(baseline, digest=baseline.computed_digest)
