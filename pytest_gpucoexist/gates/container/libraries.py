@@ -56,12 +56,10 @@ def library_versions(subject: Subject) -> Iterator[Finding]:
     right: list[Evidence] = []
     for name, stem in _FILES.items():
         first = next((each for each in subject.machine.runtimes if each.name == name and _is_drivers(each)), None)
-        if first is None or first.path is None:
+        version = None if first is None else _version(first)
+        if first is None or version is None:
             continue
-        version = _version(first)
-        if version is None:
-            continue
-        evidence = Evidence(source=first.path, found=f"{stem} {version}", expected=kernel)
+        evidence = Evidence(source=first.path or first.source or name, found=f"{stem} {version}", expected=kernel)
         (right if version == kernel else wrong).append(evidence)
     module = Evidence(source=VERSION_FILE, found=kernel)
     if wrong:
@@ -75,8 +73,8 @@ def library_versions(subject: Subject) -> Iterator[Finding]:
 
 def _is_drivers(runtime: Runtime) -> bool:
     """Leave out what is meant to differ: CUDA's forward compatibility packages, the toolkit's stubs."""
-    path = runtime.path or ""
-    return runtime.kind == "runtime" and "/compat" not in path and "/stubs/" not in path
+    path = runtime.path or ""  # what a helper told has none: it names the version that answered, not the file
+    return runtime.kind == "runtime" and path.startswith("/") and "/compat" not in path and "/stubs/" not in path
 
 
 def _version(runtime: Runtime) -> str | None:
