@@ -10,9 +10,10 @@ from pytest_gpucoexist.host.tree import MemoryTree
 from pytest_gpucoexist.testing.driven import drive
 from pytest_gpucoexist.testing.drivers import write_drivers
 from pytest_gpucoexist.testing.kfdtree import write_kfd
-from pytest_gpucoexist.testing.pcitree import write_functions
+from pytest_gpucoexist.testing.pcitree import put, write_functions
 from pytest_gpucoexist.testing.placing import place
 from pytest_gpucoexist.testing.replies import amdsmi_answer, nvml_answer, runtime_answers
+from pytest_gpucoexist.testing.running import ENVIRONMENT, LINKS, running_files
 from pytest_gpucoexist.testing.system import SITE_PACKAGES, write_distribution, write_pci_ids, write_system
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ def assemble(parts: MachineParts) -> Assembled:
     write_pci_ids(tree, [gpu.part.model for gpu in gpus])
     for name, version, imports, files in parts.distributions:
         write_distribution(tree, name, version, imports, files)
+    if parts.running:
+        for path, text in running_files(parts, gpus).items():
+            put(tree, path, text)
+        for path, target in LINKS.items():
+            tree.add_link(path, target)
     for path, content in parts.files.items():
         tree.add_file(path, content)
     for path, target in parts.links.items():
@@ -59,7 +65,7 @@ def assemble(parts: MachineParts) -> Assembled:
     manifest = Manifest(
         name=parts.name,
         time=_TIME,
-        environ=parts.environ,
+        environ={**(ENVIRONMENT if parts.running else {}), **parts.environ},
         python_path=(SITE_PACKAGES,),
         identity=parts.identity,
         errors={**errors, **parts.errors},

@@ -111,6 +111,10 @@ class MachineBuilder:
         )
         return self._with(gpus=(*self.parts.gpus, part))
 
+    def with_running_system(self) -> MachineBuilder:
+        """Let it run: a process with its limits and maps, memory, control groups, other processes, a kernel's log."""
+        return self._with(running=True)
+
     def with_environ(self, variables: Mapping[str, str] | None = None, **more: str) -> MachineBuilder:
         """Set environment variables of the process that looks at the machine."""
         return self._with(environ={**self.parts.environ, **(variables or {}), **more})

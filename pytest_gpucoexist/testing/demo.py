@@ -23,6 +23,7 @@ def demo_machine() -> MachineBuilder:
         .with_gpu("radeon-780m", numa_node=0)
         .with_gpu("aspeed", numa_node=0, boot_vga=True)
         .with_gpu("rx7900xtx", numa_node=1)
+        .with_running_system()
     )
 
 

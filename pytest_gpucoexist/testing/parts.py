@@ -64,7 +64,7 @@ class GpuPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineParts:
-    """A whole machine. `hung` are helpers that give no answer; `removed` are paths taken away at the end."""
+    """A whole machine. `removed` are paths taken away at the end; `running` adds what processes and the boot show."""
 
     name: str
     nodes: tuple[NodePart, ...] = (NodePart(cpus=8, memory_bytes=64 * 2**30),)
@@ -82,3 +82,4 @@ class MachineParts:
     identity: Identity = _USER
     nvidia_driver: str = "570.133.07"
     kernel: str = "6.8.0-60-generic"
+    running: bool = False
