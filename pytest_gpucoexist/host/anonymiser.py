@@ -40,6 +40,7 @@ PUBLIC_FILES = frozenset({"pci.ids"})  # a megabyte of product names
 # Parameters of the kernel's command line that say something about GPUs and memory; others can name disks and hosts.
 _KERNEL_PARAMETER = re.compile(
     r"(?:\w*iommu\w*|nvidia\S*|nouveau\S*|amdgpu\S*|radeon\S*|i915\S*|xe\.\S*|modprobe\.blacklist|module_blacklist|pci\w*"
+    r"|rd\.driver\.blacklist|rdblacklist|nomodeset|nova\S*|vfio\S*"
     r"|hugepages\w*|default_hugepagesz|numa\w*|mitigations|quiet|splash|ro|rw)(?:=\S*)?"
 )
 

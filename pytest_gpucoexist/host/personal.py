@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["MAC", "PRIVATE_IPV4", "UNIQUE_ID_LINE", "UUID", "VISIBLE_UUID", "Details", "People", "walk_json"]
 
 # Patterns as text, to be joined; all are matched without regard to case.
-UUID = r"(?<![0-9A-Za-z])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9A-Za-z])"
+# The firmware's own variables (SecureBoot-8be4df61-…) carry the same one on every computer: UEFI specification 3.3.
+UUID = (
+    r"(?<![0-9A-Za-z])(?!8be4df61-93ca-11d2-aa0d-00e098032b8c)"
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9A-Za-z])"
+)
 VISIBLE_UUID = r"(?<![0-9A-Za-z])(?:(?:MIG-)?GPU-|MIG-)[0-9a-f][0-9a-f-]{2,}[0-9a-f](?![0-9A-Za-z])"
 """A device as masks name it: a UUID, the beginning of one, or AMD's 16 digits."""
 MAC = r"(?<![0-9A-Za-z:])(?:[0-9a-f]{2}:){5,19}[0-9a-f]{2}(?![0-9A-Za-z:])"
