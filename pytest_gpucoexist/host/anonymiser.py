@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.host.caller import FIRST_USER_ID
-from pytest_gpucoexist.host.kernel_lines import BOOT_PARAMETERS, telling_lines, without_programs
+from pytest_gpucoexist.host.kernel_lines import BOOT_PARAMETERS, LOG_FILES, telling_lines, without_programs
 from pytest_gpucoexist.host.kernel_log import KEPT_LOG
 from pytest_gpucoexist.host.personal import MAC, PRIVATE_IPV4, UNIQUE_ID_LINE, UUID, VISIBLE_UUID
 from pytest_gpucoexist.host.places import KERNEL_AREA, PRIVATE_PATH, renamed
@@ -145,7 +145,7 @@ class Anonymiser:
             text = self.process(text) if command[1] == "comm" else self._command(text)
         elif path == "/proc/cmdline":
             text = f"{self._boot_parameters(text)}\n"
-        elif path == KEPT_LOG:
+        elif LOG_FILES.fullmatch(path):
             text = self.kernel_log(text)
         elif _MOUNT_FILES.fullmatch(path):
             text = self.words(mounts(text))

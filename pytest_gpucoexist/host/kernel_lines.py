@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BOOT_PARAMETERS", "SERIAL", "telling_lines", "without_programs"]
+__all__ = ["BOOT_PARAMETERS", "LOG_FILES", "SERIAL", "telling_lines", "without_programs"]
+
+LOG_FILES = re.compile(
+    r"/gpucoexist/kernel\.log|/(?:sys/fs|var/lib/systemd)/pstore/.+|/var/crash/.+|/var/log/(?:dmesg|kern\.log)"
+    r"|(?:/extra)?/dmesg(?:-x)?(?:\.txt|\.log)?"
+)
+"""Files that hold a kernel's log: the record's own, dumps of a boot that crashed, what distributions write."""
 
 _TELLING = re.compile(
     r"NVRM|nvidia|nouveau|\bnova|amdgpu|radeon|kfd|\bi915|\bxe\b|\bdrm\b|\[drm|\bfb\d|fbcon|framebuffer|Console:"
@@ -19,7 +25,8 @@ _TELLING = re.compile(
     r"|Linux version|ommand line:|Previous system reset|version magic|version of symbol|Unknown symbol|PKCS#7"
     r"|was rejected|verification failed|BUG:|Oops|Kernel [Pp]anic|kernel BUG|RIP:|Call Trace|\+0x[0-9a-f]+/0x"
     r"|general protection|soft lockup|blocked for more|Hardware Error|BERT:|EDAC|mce:|Machine check"
-    r"|[Oo]ut of memory|oom-kill|segfault at|RT throttling|[Pp]oison|Modules linked in",
+    r"|^(?:Panic|Oops|Emergency|Shutdown|Unknown)#\d|[Oo]ut of memory|oom-kill|segfault at|RT throttling|[Pp]oison"
+    r"|Modules linked in",
 )
 _OTHERS = re.compile(
     r"\b(?:input: |hid-|usb \d|usb\d|Bluetooth|audit[:(]|systemd|SRC=|nfs: |CIFS|wlan|wlp|SerialNumber)"

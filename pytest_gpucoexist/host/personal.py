@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpucoexist.host.kernel_lines import SERIAL
-from pytest_gpucoexist.host.kernel_log import KEPT_LOG
+from pytest_gpucoexist.host.kernel_lines import LOG_FILES, SERIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +129,7 @@ class Details:
         elif name == "properties":
             for match in UNIQUE_ID_LINE.finditer(text):
                 self._unique_id(match[2], 10)
-        elif path == KEPT_LOG:
+        elif LOG_FILES.fullmatch(path):
             for match in SERIAL.finditer(text):
                 self._serial(match[1])
         elif _ADDRESS_FILES.fullmatch(path):

@@ -283,6 +283,20 @@ def test_a_record_keeps_the_log_and_names_nobody(tmp_path: Path) -> None:
     assert " DEVICE=+pci:0000:01:00.0" in log.text
 
 
+@pytest.mark.parametrize(
+    "path", ["/sys/fs/pstore/dmesg-efi_pstore-176722000101001", "/var/lib/systemd/pstore/1767217000/001/dmesg.txt"]
+)
+def test_dumps_of_a_crashed_boot_are_cleaned_as_well(tmp_path: Path, path: str) -> None:
+    host = RecordingHost(MemoryHost(files={path: f"Oops#1 Part1\n{LOG}", "/proc/version": "x"}))
+    host.read_text(path)
+    archive = str(tmp_path / "machine.tar.gz")
+    write_recording(host, archive)
+    text = open_recording(archive).read_text(path)
+    assert text.startswith("Oops#1 Part1\n5,0,0,-;Linux version")
+    assert PERSONAL["program"] not in text
+    assert PERSONAL["keyboard"] not in text
+
+
 def test_a_record_keeps_why_there_was_no_log(tmp_path: Path) -> None:
     host = RecordingHost(MemoryHost(files={"/proc/version": "x"}))
     host.kernel_log()
