@@ -52,7 +52,7 @@ def _judge(subject: Subject, gpu: Gpu, path: str) -> Finding:
     if asleep_at(subject, path):
         return skipped(ASLEEP, on=[gpu])
     on_bus = f"{BUS}/{gpu.pci_address}"
-    if gpu.class_id is not None and subject.host.exists(BUS) and not subject.host.exists(on_bus):
+    if _found_on_bus(gpu, on_bus) and not subject.host.exists(on_bus):
         evidence = Evidence(source=on_bus, found="no such folder any more", expected="the GPU that was found there")
         return failed(f"{label(gpu)} is gone from the bus", evidence, on=[gpu])
     source = f"{path}/config"
@@ -66,6 +66,12 @@ def _judge(subject: Subject, gpu: Gpu, path: str) -> Finding:
             return passed("answers on the bus", Evidence(source=source, found=found, expected=_ALL_ONES), on=[gpu])
         why = "it reads all zeros"
     return _judge_by_link(subject, gpu, path, Evidence(source=source, found=why or "too short"))
+
+
+def _found_on_bus(gpu: Gpu, path: str) -> bool:
+    """Whether discovery found it in this folder. A tree may show a GPU in DRM, or in KFD, alone."""
+    fact = gpu.facts.get("class_id")
+    return fact is not None and fact.status == "ok" and fact.source.startswith(f"{path}/")
 
 
 def _judge_by_link(subject: Subject, gpu: Gpu, path: str, unread: Evidence) -> Finding:

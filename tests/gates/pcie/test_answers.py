@@ -87,6 +87,11 @@ def test_a_gpu_whose_folder_went_away_since_discovery() -> None:
     assert list(judgement.unfit.values()) == [f"{GATE}: nvidia0 (0000:01:00.0) is gone from the bus"]
 
 
+def test_a_tree_that_shows_gpus_in_drm_alone_has_lost_none(shared: Path) -> None:
+    found = verdicts(open_recording(str(shared / "machines/procfs/procfs-amdgpu-i915.tar.xz")), GATE)
+    assert {each.status for each in found} == {"PASS", "UNKNOWN"}
+
+
 def test_a_sleeping_gpu_is_not_woken() -> None:
     machine = a_machine().with_gpu("rtx4090").sleep("nvidia0").lose("nvidia0")
     found = verdict(machine, GATE)
