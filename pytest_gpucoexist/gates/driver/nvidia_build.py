@@ -105,7 +105,11 @@ def firmware(subject: Subject) -> Iterator[Finding]:
         return
     for folder in present:
         path = f"{folder}/nvidia/{loaded.found}"
-        names = [name for name in subject.names(path) if re.fullmatch(r"gsp(_\w+)?\.bin(\.\w+)?", name)]
+        names = [
+            name
+            for name in subject.names(path)
+            if re.fullmatch(r"gsp(_\w+)?\.bin(\.\w+)?", name) and subject.host.exists(f"{path}/{name}")
+        ]
         if names:
             found = Evidence(source=path, found=", ".join(names))
             yield passed(f"the firmware of {loaded.found} is installed", loaded, found, on=gpus)

@@ -77,7 +77,7 @@ def _read(subject: Subject) -> list[DkmsModule] | Bad:
             if version.startswith("kernel-") or not inside:
                 continue
             built = kernel in inside and any(
-                "module" in subject.names(f"{folder}/{kernel}/{arch}") for arch in subject.names(f"{folder}/{kernel}")
+                subject.host.exists(f"{folder}/{kernel}/{arch}/module") for arch in subject.names(f"{folder}/{kernel}")
             )
             state: Literal["added", "built", "installed"] = "built" if built else "added"
             found.append(

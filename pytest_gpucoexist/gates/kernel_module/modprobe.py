@@ -107,9 +107,10 @@ def option_pairs(value: str) -> dict[str, str]:
     """Split the value of `options` into parameters; one without `=` is `1`, as the kernel takes a bare boolean."""
     pairs: dict[str, str] = {}
     for word in _PAIR.findall(value):
-        name, equals, setting = word.partition("=")
+        # Quotes hold spaces together, around the value or (as in NVIDIA's README) around the whole parameter.
+        name, equals, setting = word.replace('"', "").partition("=")
         if name:
-            pairs[module_name(name)] = setting.replace('"', "") if equals else "1"
+            pairs[module_name(name)] = setting if equals else "1"
     return pairs
 
 

@@ -100,11 +100,16 @@ def _info(subject: Subject, name: str) -> ModuleInfo | Bad:
         if name in tree.builtin:
             return Bad(f"{name} is built into this kernel", "unsupported")
         return Bad(f"{tree.folder} has no {name}", "absent")
+    # A record keeps what modinfo printed, and no module: the program goes first where it may be asked.
+    if subject.level != "quick" or subject.host.simulated:
+        told = _asked(subject, path)
+        if told is not None:
+            return told
     if path.endswith(".ko"):
         return _plain(subject, path)
     if subject.level == "quick":
         return Bad(f"{path} is compressed, and level quick does not unpack it", "unsupported")
-    return _asked(subject, path) or _unpacked(subject, path)
+    return _unpacked(subject, path)
 
 
 def _plain(subject: Subject, path: str) -> ModuleInfo | Bad:

@@ -12,7 +12,11 @@ from hypothesis import given, settings, strategies as st
 
 from pytest_gpucoexist.gates.catalogue import all_gates
 from pytest_gpucoexist.gates.runner import judge
+from pytest_gpucoexist.host.anonymise import anonymised
+from pytest_gpucoexist.host.caller import people_of
 from pytest_gpucoexist.host.local import LocalHost
+from pytest_gpucoexist.host.recording import RecordingHost
+from pytest_gpucoexist.host.replay import ReplayHost
 from tests.gates.judging import judged, subject_of
 from tests.gates.kernel_module.installed import (
     FOLDER,
@@ -154,3 +158,20 @@ def test_the_libraries_that_make_a_vendor_wanted_are_where_the_tests_put_them() 
     assert subject.wanted("nvidia") == f"{LIB}/libcuda.so.570.133.07 is installed"
     assert subject.wanted("amd") == "/opt/rocm is installed"
     assert subject.wanted("intel") == f"{LIB}/libze_loader.so.1 is installed"
+
+
+def test_a_record_says_the_same_as_the_machine() -> None:
+    """Modules are too large for a record: without modinfo's answers, which a record keeps, they are unknown in it."""
+    machine = booted_with(healthy(), "nomodeset", "rd.driver.blacklist=nova_core", "root=LABEL=secret")
+    recording = RecordingHost(machine.host())
+    first = judge(subject_of(recording), gates=gates())
+    tree, manifest = anonymised(*recording.recorded(), people_of(recording))
+    second = judge(subject_of(ReplayHost(tree, manifest, name="record")), gates=gates())
+    of_files = {"drv.amd.disk_vs_loaded", "drv.nv.disk_vs_loaded", "kmod.vermagic"}
+
+    def said(judgement: Judgement) -> list[tuple[str, str, str]]:
+        return [(each.id, each.status, each.reason) for each in judgement.verdicts if each.id not in of_files]
+
+    assert said(first) == said(second)
+    assert {each.status for each in second.verdicts if each.id in of_files} == {"UNKNOWN"}
+    assert tree.read("/proc/cmdline", 4096) == b"ro quiet nomodeset rd.driver.blacklist=nova_core\n"

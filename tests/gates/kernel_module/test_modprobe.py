@@ -123,10 +123,11 @@ def test_options_of_several_files_and_the_command_line() -> None:
 
 
 def test_pairs_of_options() -> None:
-    assert option_pairs('NVreg_RegistryDwords="A=1;B=2 C" NVreg_B=0x1 flag') == {
+    assert option_pairs('NVreg_RegistryDwords="A=1;B=2 C" NVreg_B=0x1 flag "NVreg_C=0x02"') == {
         "NVreg_RegistryDwords": "A=1;B=2 C",
         "NVreg_B": "0x1",
         "flag": "1",
+        "NVreg_C": "0x02",
     }
 
 
