@@ -33,8 +33,6 @@ def normal_address(text: str) -> str | None:
         return None
     domain, bus, device, function, old_bus, old_device = match.groups()
     bus, device = bus or old_bus, device or old_device  # drivers before 2010 wrote "0002:00", bus and device
-    if int(device, 16) > 31 or int(bus, 16) > 255:
-        return None
     return f"{int(domain or '0', 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{function or '0'}"
 
 
@@ -50,10 +48,17 @@ def address_in(message: str, named: Mapping[str, str | None]) -> str | None:
             address = normal_address(text)
             if address is not None:
                 return address
-    found = [address for address in map(normal_address, _ANY.findall(message)) if address is not None]
+    found = [
+        address for address in map(normal_address, _ANY.findall(message)) if address is not None and _is_one(address)
+    ]
     if not found:
         return None
     return found[-1] if ("AER" in message or "DPC" in message) and _RECEIVED.search(message) else found[0]
+
+
+def _is_one(address: str) -> bool:
+    """Tell a PCI address from what only looks like one: a bus has 32 devices."""
+    return int(address.rpartition(":")[2].partition(".")[0], 16) < 32
 
 
 def known_function(address: str, functions: Collection[str]) -> str:

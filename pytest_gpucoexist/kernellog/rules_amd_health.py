@@ -72,7 +72,8 @@ RULES: tuple[Rule, ...] = (
         vendor="amd",
         severity="warn",
         regex=(
-            r"(?<!\d)(?P<n>[1-9]\d*)(?: new)? correctable hardware errors? detected(?: in total)? in (?P<blk>\w+) block"
+            r"(?<!\d)(?P<n>[1-9]\d*)(?: new)? correctable hardware errors? detected"
+            r"(?: in total)? in (?P<blk>\w+) [Bb]lock"
         ),
         anchors=("correctable hardware error",),
         meaning="the GPU corrected errors in its memory or logic",

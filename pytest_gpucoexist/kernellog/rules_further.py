@@ -13,12 +13,33 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         # The next line goes on with the driver's version: "NVRM: NVIDIA 580.65.06 driver release."
         regex=(
-            r"NVRM: .*(?:installed in this system is not supported by the\b"
+            r"NVRM: .*(?:in this system is not supported by the\b"
             r"|supported through the NVIDIA [\dx.]+ Legacy)"
         ),
         anchors=("system is not supported by the", "supported through the NVIDIA"),
         meaning="this driver version does not support the GPU",
         action="install the (legacy) driver branch that supports it",
+    ),
+    Rule(
+        id="nv.uvm_fatal",
+        vendor="nvidia",
+        severity="fail",
+        regex=r"uvm encountered (?:a )?global fatal error",
+        anchors=("global fatal error",),
+        meaning="NVIDIA's unified memory module is broken, for all GPUs: new programs will fail",
+        action="reboot",
+    ),
+    Rule(
+        id="nv.modeset_stuck",
+        vendor="nvidia",
+        severity="warn",
+        regex=(
+            r"nvidia-modeset: ERROR: GPU:\d+: "
+            r"(?:Error while waiting for GPU progress|Idling display engine timed out)"
+        ),
+        anchors=("waiting for GPU progress", "display engine timed out"),
+        meaning="the display part of the driver waits for a GPU that does not get on",
+        action="look for an Xid of that GPU before it; reboot if it goes on",
     ),
     Rule(
         id="nova.active",
@@ -49,6 +70,15 @@ RULES: tuple[Rule, ...] = (
         action="look at the program that ran",
     ),
     Rule(
+        id="intel.fw_fetch",
+        vendor="intel",
+        severity="warn",
+        regex=r"(?:GuC|HuC|GSC) firmware \S+: fetch failed",
+        anchors=(": fetch failed",),
+        meaning="a firmware file of the GPU is missing",
+        action="install or update the firmware package (linux-firmware), rebuild the initramfs",
+    ),
+    Rule(
         id="drm.needs_recovery",
         vendor="any",
         severity="fail",
@@ -75,6 +105,15 @@ RULES: tuple[Rule, ...] = (
         anchors=("AMD-Vi: ",),
         meaning="a device behind the IOMMU does not answer: it hangs or is gone",
         action="look for the device's own messages; reboot",
+    ),
+    Rule(
+        id="iommu.smmu",
+        vendor="any",
+        severity="warn",
+        regex=r"arm-smmu(?:-v3)? \S+: (?:Unhandled context fault|event: F_(?:TRANSLATION|PERMISSION|ADDR_SIZE|ACCESS))",
+        anchors=("Unhandled context fault", "event: F_"),
+        meaning="the IOMMU refused an access of a device to memory",
+        action="with peer copies: turn them off or set iommu.passthrough=1; else report it to the driver's authors",
     ),
     Rule(
         id="mod.missing",

@@ -83,7 +83,7 @@ def test_unknown_codes_say_so() -> None:
         ("10000:01:00.0", "10000:01:00.0"),
         ("0002:00", "0000:02:00.0"),
         ("0000:C1:00.0", "0000:c1:00.0"),
-        ("0000:44:ff.0", None),
+        ("0001:ab:cd", "0001:ab:cd.0"),  # no such device, but a test of NVSentinel has it
         ("nonsense", None),
     ],
 )
