@@ -15,9 +15,10 @@ from pytest_gpucoexist.gates.runner import judge
 from pytest_gpucoexist.gates.subject import Subject
 from pytest_gpucoexist.host import local_host, open_recording
 from pytest_gpucoexist.host.base import KernelLog
+from pytest_gpucoexist.host.recording import RecordingHost, write_recording
 from pytest_gpucoexist.probes import discover
 from tests.gates.judging import judged, subject_of
-from tests.gates.kernel_log.logs import BOOT, NVIDIA, logged, one, says, workstation
+from tests.gates.kernel_log.logs import AMD, BOOT, NVIDIA, logged, one, says, workstation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,3 +199,21 @@ def test_callers_name_the_driver_where_no_register_does() -> None:
     assert module_of(["pc : amdgpu_ib_schedule+0x15f/0x5d0 [amdgpu]"]) == "amdgpu"
     assert module_of(["RIP: 0010:_nv012454rm+0x437/0x4b0 [nvidia 0123456789abcdef]"]) == "nvidia"
     assert module_of([]) is None
+
+
+def test_a_record_of_the_judgement_says_the_same(tmp_path: Path) -> None:
+    lines = "NVRM: Xid (PCI:0000:01:00): 31, pid=13332, name=train, Ch 00000010\n"
+    lines += "amdgpu 0000:04:00.0: amdgpu: GPU reset(1) failed\n"
+    lines += "BUG: kernel NULL pointer dereference, address: 0000000000000030\n"
+    lines += "RIP: 0010:nvidia_vma_access+0x1b/0x350 [nvidia]"
+    recording = RecordingHost(logged(lines).host())
+    since = recording.time() - 4950
+    before = judge(Subject(host=recording, machine=discover(recording), since_s=since), gates=GATES)
+    path = str(tmp_path / "machine.tar.gz")
+    write_recording(recording, path)
+    replayed = open_recording(path)
+    after = judge(Subject(host=replayed, machine=discover(replayed), since_s=since), gates=GATES)
+    assert [(each.id, each.status, each.devices) for each in after.verdicts] == [
+        (each.id, each.status, each.devices) for each in before.verdicts
+    ]
+    assert after.unfit.keys() == before.unfit.keys() == {AMD}
