@@ -54,7 +54,7 @@ def ld_env(subject: Subject) -> Iterator[Finding]:
             continue  # how NVIDIA's images bring a newer libcuda; lib.nv.libcuda_path judges it
         for family, path in _families_in(subject, folder):
             brought.append(path)
-            other = _overridden(subject, folders, family, path)
+            other = _overridden(subject, family, path)
             if other is not None:
                 evidence = Evidence(source="LD_LIBRARY_PATH", found=path, expected=other)
                 problems.append(warned(f"LD_LIBRARY_PATH puts {path} before {other}", evidence))
@@ -75,28 +75,29 @@ def ld_env(subject: Subject) -> Iterator[Finding]:
 
 
 def _families_in(subject: Subject, folder: str) -> Iterator[tuple[Family, str]]:
-    """Yield each family in a folder once, with the name that the loader is most likely asked for."""
-    seen: set[str] = set()
-    for name in sorted(subject.names(folder), key=lambda name: (name.count("."), name)):
+    """Yield each family and major version in a folder once, under the name that programs ask for."""
+    seen: dict[str, set[str]] = {}
+    for name in sorted(subject.names(folder), key=lambda name: (not _major(name), name.count("."), name)):
         family = family_of(name)
-        if family is not None and family.name not in seen:
-            seen.add(family.name)
+        if family is None:
+            continue
+        majors = seen.setdefault(family.name, set())
+        if _major(name) not in majors and (_major(name) or not majors):
+            majors.add(_major(name))
             yield family, f"{folder}/{name}"
 
 
-def _overridden(subject: Subject, given: list[str], family: Family, path: str) -> str | None:
-    """Return a different file of the family, of the same file name, that the loader would find without the variable."""
-    name = path.rsplit("/", 1)[-1]
+def _overridden(subject: Subject, family: Family, path: str) -> str | None:
+    """Return a different file of the same family and major version that the loader would find after this one."""
+    folder, _, name = path.rpartition("/")
+    order = library_folders(subject).folders
     mine = find_library(subject, path).path
-    for folder in library_folders(subject).folders:
-        if folder in given:
-            continue
-        for other in subject.names(folder):
-            # Without a version the name is for linkers; `libcuda.so.1` is what programs ask for.
+    for later in order[order.index(folder) + 1 :] if folder in order else ():
+        for other in subject.names(later):
             if family_of(other) is family and _major(other) == _major(name):
-                found = find_library(subject, f"{folder}/{other}").path
+                found = find_library(subject, f"{later}/{other}").path
                 if found is not None and mine is not None and len(different(subject, (found, mine))) > 1:
-                    return f"{folder}/{other}"
+                    return f"{later}/{other}"
     return None
 
 

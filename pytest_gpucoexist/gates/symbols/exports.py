@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["symbols"]
 
 _SHOWN = 3
+# AMD ships its two SMI libraries in one folder; that both can be found there loads neither.
+_SHIPPED_TOGETHER = {"AMD SMI", "ROCm SMI"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ def _told(first: _Library, second: _Library, shared: list[str]) -> Finding:
     where = (
         "both are mapped in this process"
         if first.mapped and second.mapped
-        else f"{_who(first)} and {_who(second)} would load them"
+        else f"{' and '.join(dict.fromkeys((_who(first), _who(second))))} would bring them"
     )
     names = f"{len(shared)} {groups} name{'s' * (len(shared) != 1)}"
     return warned(
@@ -111,7 +113,8 @@ def _gathered(subject: Subject) -> tuple[list[_Library], dict[str, str]]:
             problems[library.path] = elf.detail
         else:
             found[library.path] = _Library(path=library.path, family=family.name, elf=elf, mapped=True)
-    for each in plan.loaded:
+    offered = [each for each in plan.offered if each.family.name not in _SHIPPED_TOGETHER]
+    for each in (*plan.loaded, *offered):
         before = found.get(each.path)
         packages = (*(before.packages if before else ()), each.package)
         found[each.path] = _Library(

@@ -49,9 +49,13 @@ class Missing:
 
 @dataclass(slots=True)
 class Plan:
-    """What would be loaded, what is missing, and which files could not be judged."""
+    """What would be loaded, what is missing, and which files could not be judged.
+
+    `offered` are the runtimes that LD_LIBRARY_PATH has for whoever asks by name.
+    """
 
     loaded: list[Loaded] = field(default_factory=list)
+    offered: list[Loaded] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
     packages: tuple[Package, ...] = ()
@@ -92,6 +96,10 @@ class _Follower:
         self._read = 0
 
     def plan(self) -> Plan:
+        for path in self._preloaded:
+            if family_of(path) is not None:
+                self._follow("LD_PRELOAD", path, None, {}, set())
+        self._offer()
         for package in self._plan.packages:
             own = {path.rsplit("/", 1)[-1]: path for path in package.runtimes}
             seen: set[str] = set()
@@ -101,6 +109,19 @@ class _Follower:
                 for path in package.runtimes:
                     self._follow(package.name, path, None, own, seen)
         return self._plan
+
+    def _offer(self) -> None:
+        """Add the first file of each family in LD_LIBRARY_PATH: what a program would get that asks for it."""
+        families: dict[str, str] = {}
+        for folder in self._given:
+            for name in self._subject.names(folder):
+                family = family_of(name)
+                if family is not None:
+                    families.setdefault(family.name, f"{folder}/{name}")
+        asked, self._plan.loaded = self._plan.loaded, self._plan.offered
+        for path in families.values():
+            self._follow("LD_LIBRARY_PATH", path, None, {}, set())
+        self._plan.loaded = asked
 
     def _follow(self, package: str, path: str, by: str | None, own: dict[str, str], seen: set[str]) -> None:
         """Add a library and the runtimes that it needs, and that these need."""

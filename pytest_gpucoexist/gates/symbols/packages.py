@@ -1,4 +1,4 @@
-"""The shared libraries that Python packages bring or ask for: names in `sys.path`, nothing read."""
+"""The shared libraries that Python packages bring or ask for: names below `sys.path`, nothing read."""
 
 from __future__ import annotations
 
@@ -16,35 +16,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Package", "provided", "python_packages"]
 
-# Where packages that talk to GPUs keep libraries, below a folder of sys.path, and whose they are.
-_FOLDERS: tuple[tuple[str, str], ...] = (
-    ("torch", "torch/lib"),
-    ("torch", "torch.libs"),
+# Where packages keep libraries: in their own folder, in one of these, or in `NAME.libs` (auditwheel).
+_USUAL = frozenset({"lib", "lib64", "libs", ".libs", "_libs", "_C", "capi"})
+# Packages that keep them deeper, below a folder of sys.path, and whose they are.
+_DEEPER: tuple[tuple[str, str], ...] = (
     ("cupy", "cupy/.data/lib"),
     ("cupy", "cupy_backends/cuda/api"),
     ("cupy", "cupy_backends/cuda/libs"),
-    ("cupy", "cupy_cuda*.libs"),
-    ("cupy", "cupy_rocm*.libs"),
-    ("triton", "triton/_C"),
-    ("amdsmi", "amdsmi"),
-    ("jax", "jaxlib"),
     ("jax", "jax_plugins/xla_*"),
-    ("jax", "jax_cuda*_plugin"),
-    ("jax", "jax_rocm*_plugin"),
-    ("onnxruntime", "onnxruntime/capi"),
-    ("tensorflow", "tensorflow"),
-    ("llama_cpp", "llama_cpp/lib"),
-    ("pyopencl", "pyopencl"),
-    ("pyopencl", "pyopencl.libs"),
-    ("mori", "mori"),
-    ("mori", "mori/lib"),
 )
+_SAME = re.compile(r"cupy_(?:cuda|rocm)\w*|jaxlib|jax_(?:cuda|rocm)\w*")
 # Wheels that only hold libraries for others to load.
+_HOLDERS = re.compile(r"nvidia|_rocm_sdk_\w+")
 _PROVIDERS = ("nvidia/*/lib", "_rocm_sdk_core/lib", "_rocm_sdk_libraries*/lib")
 # Libraries and extension modules that ask for a runtime; what is left out asks through one of these.
 _ASKING = re.compile(
     r"lib(?:torch_(?:cuda|hip|xpu)|c10_(?:cuda|hip|xpu)|onnxruntime_providers_\w+|ggml\S*|llama|tensorflow_cc|mori\S*)\.so.*"
-    r"|(?:runtime|driver|nccl|_runtime|xla_\w+_plugin|_cl|mori\S*|libtriton)\.\S*so"
+    r"|(?:runtime|driver|nccl|_runtime|xla_\w+_plugin|_cl|mori\S*)\.\S*so"
 )
 
 
@@ -82,15 +70,31 @@ def _packages(subject: Subject) -> Iterator[Package]:
     for site in _sites(subject):
         runtimes: dict[str, list[str]] = {}
         asking: dict[str, list[str]] = {}
-        for name, pattern in _FOLDERS:
-            for folder in _matching(subject, site, pattern):
-                for path in _libraries(subject, folder):
-                    if family_of(path) is not None:
-                        runtimes.setdefault(name, []).append(path)
-                    elif _ASKING.fullmatch(path.rsplit("/", 1)[-1]):
-                        asking.setdefault(name, []).append(path)
+        for name, folder in _folders(subject, site):
+            for path in _libraries(subject, folder):
+                if family_of(path) is not None:
+                    runtimes.setdefault(name, []).append(path)
+                elif _ASKING.fullmatch(path.rsplit("/", 1)[-1]):
+                    asking.setdefault(name, []).append(path)
         for name in dict.fromkeys((*runtimes, *asking)):
             yield Package(name=name, runtimes=tuple(runtimes.get(name, ())), asking=tuple(asking.get(name, ())))
+
+
+def _folders(subject: Subject, site: str) -> Iterator[tuple[str, str]]:
+    """Yield the folders in which packages keep libraries, with the package's name."""
+    for top in subject.names(site):
+        if "-info" in top or top.endswith((".py", ".so", ".pth")) or _HOLDERS.fullmatch(top):
+            continue
+        name = top.removesuffix(".libs")
+        name = "cupy" if name.startswith("cupy") and _SAME.fullmatch(name) else name
+        name = "jax" if name.startswith("jax") and _SAME.fullmatch(name) else name
+        yield name, f"{site}/{top}"
+        for each in subject.names(f"{site}/{top}"):
+            if each in _USUAL:
+                yield name, f"{site}/{top}/{each}"
+    for name, pattern in _DEEPER:
+        for folder in _matching(subject, site, pattern):
+            yield name, folder
 
 
 def _sites(subject: Subject) -> list[str]:

@@ -44,6 +44,16 @@ def test_a_folder_that_puts_another_comgr_before_the_systems_is_told() -> None:
     )
 
 
+def test_two_copies_in_the_variables_own_folders_are_told() -> None:
+    machine = AMD.with_file("/srv/a/libamdhip64.so.6", b"one").with_file("/srv/b/libamdhip64.so.6", b"two")
+    said = verdict(machine.with_environ(LD_LIBRARY_PATH="/srv/a:/srv/b"), "lib.ld_env")
+    assert said.reason == "LD_LIBRARY_PATH puts /srv/a/libamdhip64.so.6 before /srv/b/libamdhip64.so.6"
+    both = machine.with_link("/srv/a/libamdhip64.so", "libamdhip64.so.6").with_environ(LD_LIBRARY_PATH="/srv/a:/srv/b")
+    assert verdict(both, "lib.ld_env").reason == said.reason
+    other = AMD.with_file("/srv/a/libamdhip64.so.6", b"one").with_file("/srv/b/libamdhip64.so.6", b"one")
+    assert verdict(other.with_environ(LD_LIBRARY_PATH="/srv/a:/srv/b"), "lib.ld_env").status == "PASS"
+
+
 @pytest.mark.proves("lib.ld_env", "PASS", on="tree")
 @pytest.mark.parametrize("value", ["/opt/rocm/lib", f"{LIB}:/opt/rocm/lib/", "/usr/local/cuda/compat/lib:/nowhere:"])
 def test_a_folder_that_brings_what_is_nowhere_else_is_healthy(value: str) -> None:

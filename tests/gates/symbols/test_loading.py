@@ -157,9 +157,46 @@ def test_the_smi_libraries_of_torch_and_amdsmi_share_names() -> None:
     said = verdict(machine, "lib.symbols")
     assert said.status == "WARN"
     assert said.reason == (
-        "ROCm SMI and AMD SMI both export 2 rsmi_* names (rsmi_init, rsmi_num_monitor_devices …); "
-        "torch and amdsmi would load them"
+        "AMD SMI and ROCm SMI both export 2 rsmi_* names (rsmi_init, rsmi_num_monitor_devices …); "
+        "amdsmi and torch would bring them"
     )
+
+
+@pytest.mark.proves("lib.symbols", "WARN", on="tree")
+def test_nccl_and_rccl_in_folders_of_ld_library_path_share_names() -> None:
+    nccl, rccl = library("libnccl.so.2", "ncclInit"), library("librccl.so.1", "ncclInit", mark="rccl")
+    machine = MIXED.with_file("/opt/nccl/lib/libnccl.so.2", nccl).with_file("/opt/rocm/lib/librccl.so.1", rccl)
+    said = verdict(machine.with_environ(LD_LIBRARY_PATH="/opt/nccl/lib:/opt/rocm/lib"), "lib.symbols")
+    assert said.status == "WARN"
+    assert said.reason.startswith("NCCL and RCCL both export 1 nccl* name (ncclInit")
+    assert said.reason.endswith("; LD_LIBRARY_PATH would bring them")
+
+
+def test_a_rocm_in_ld_library_path_has_both_smi_libraries_and_is_healthy() -> None:
+    machine = MIXED.with_file("/opt/rocm/lib/libamd_smi.so.26", library("libamd_smi.so.26", "rsmi_init"))
+    machine = machine.with_file(
+        "/opt/rocm/lib/librocm_smi64.so.7", library("librocm_smi64.so.7", "rsmi_init", mark="x")
+    )
+    machine = machine.with_file("/opt/rocm/lib/librccl.so.1", library("librccl.so.1", "ncclInit"))
+    said = verdict(machine.with_environ(LD_LIBRARY_PATH="/opt/rocm/lib"), "lib.symbols")
+    assert said.status == "PASS"
+
+
+def test_a_preloaded_copy_is_another_one() -> None:
+    machine = torch_rocm().with_file("/srv/libamdhip64.so.5", library("libamdhip64.so.5", "hipInit"))
+    said = verdict(machine.with_environ(LD_PRELOAD="/srv/libamdhip64.so.5"), "lib.would_load")
+    assert said.status == "WARN"
+    assert "/srv/libamdhip64.so.5 (for LD_PRELOAD)" in said.reason
+
+
+def test_any_package_with_a_runtime_is_found() -> None:
+    machine = MIXED.with_file(f"{SITE}/unheard_of/lib/libamdhip64.so.6", hip()).with_file(
+        f"{SITE}/other.libs/libamdhip64-1a2b3c4d.so.6", torch_hip()
+    )
+    said = verdict(machine, "lib.would_load")
+    assert said.status == "WARN"
+    assert "(for unheard_of)" in said.reason
+    assert "(for other)" in said.reason
 
 
 @pytest.mark.proves("lib.symbols", "WARN", on="tree")
