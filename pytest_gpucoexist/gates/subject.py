@@ -64,14 +64,13 @@ class Subject:
     def wanted(self, vendor: str) -> str | None:
         """Say why somebody expects this vendor's GPUs to work here, or None: an idle card is nobody's problem.
 
-        A promise, a selected test that names the vendor, or the vendor's driver software installed on this system.
+        A promise, or the vendor's driver software installed on this system. That a test names the vendor is no sign:
+        a suite's CUDA tests are selected on every laptop.
         """
         names = {"nvidia": ("nvidia", "cuda"), "amd": ("amd", "rocm"), "intel": ("intel",)}.get(vendor, ())
         promise = next((f"{name}:{self.promised[name]}" for name in names if self.promised.get(name)), None)
         if promise is not None:
             return f"{promise} is promised"
-        if vendor in self.needed:
-            return "selected tests need it"
         return driver_software(self.machine, vendor)
 
     def limit(self, gate_id: str, name: str, default: float) -> float:

@@ -219,8 +219,11 @@ def test_an_id_is_made_of_words() -> None:
         gate_of(lambda subject: [], "Gate")
 
 
-def test_somebody_wants_a_vendor_by_promise_need_or_driver_software() -> None:
-    machine = two_nvidia().without("/usr/lib/x86_64-linux-gnu/libcuda.so.1").without("/usr/lib/x86_64-linux-gnu")
+def test_somebody_wants_a_vendor_by_promise_or_driver_software() -> None:
+    machine = a_machine().with_gpu("rtx4090", driver="nouveau")
     assert subject_of(machine, promised={"cuda": 2}).wanted("nvidia") == "cuda:2 is promised"
-    assert subject_of(machine, needed=frozenset({"nvidia"})).wanted("nvidia") == "selected tests need it"
-    assert subject_of(machine).wanted("intel") is None
+    assert subject_of(machine, needed=frozenset({"nvidia"})).wanted("nvidia") is None
+    library = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+    assert subject_of(machine.with_file(library, b"\x7fELF")).wanted("nvidia") == f"{library} is installed"
+    wheel = "/opt/venv/lib/python3.12/site-packages/nvidia/cuda/lib/libcuda.so.1"
+    assert subject_of(machine.with_file(wheel, b"\x7fELF")).wanted("nvidia") is None
