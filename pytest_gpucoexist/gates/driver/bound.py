@@ -98,8 +98,8 @@ def _judge(subject: Subject, gpu: Gpu, functions: list[Gpu], *, told: bool) -> F
         return skipped(f"{state}, and nothing here asks for {vendor} GPUs", on=[gpu])
     good = [each for each in functions if each.vendor == gpu.vendor and is_own(each)]
     away = _given_away(subject, gpu)
-    needed = _promised(subject, gpu.vendor) or (1 if gpu.vendor in subject.needed else 0)
-    enough = len(good) >= max(needed, 1)
+    promised = _promised(subject, gpu.vendor)
+    enough = len(good) >= max(promised, 1)
     if away is not None and enough:
         return warned(
             f"{state}: it was given away ({away}), and {len(good)} other {vendor} GPU(s) are here to be used",
@@ -108,12 +108,15 @@ def _judge(subject: Subject, gpu: Gpu, functions: list[Gpu], *, told: bool) -> F
             action="nothing, if a virtual machine is to have it",
         )
     old = outdated(gpu)
-    if old is not None and (enough or not needed):
+    if old is not None and (enough or not promised):
         if good:
             return skipped(f"{state}: {old}; the other {vendor} GPU(s) have their driver", on=[gpu])
         return warned(f"{state}: {old}, though {wanted}", link, on=[gpu])
     if gpu.kind == "integrated" and enough:
         return warned(f"{state}: this integrated GPU cannot be used, the other {vendor} GPU(s) can", link, on=[gpu])
+    if gpu.kind == "integrated" and gpu.vendor == "intel" and not promised:
+        # Level Zero's loader comes along with hwloc and compilers: no sign that anybody computes on a display's GPU.
+        return warned(f"{state}: this integrated GPU cannot be used, though {wanted}", link, on=[gpu])
     more, fix = _help(subject, gpu, away)
     expected = " or ".join(OWN_DRIVERS[gpu.vendor])
     words = f"{state} instead of {expected}" if gpu.driver else f"{state}: {expected} is not bound"

@@ -116,11 +116,13 @@ def test_a_card_that_nobody_wants_is_nobodys_problem(driver: str | None) -> None
     assert "nothing here asks for NVIDIA GPUs" in said.reason
 
 
-def test_a_selected_test_makes_it_wanted() -> None:
+def test_a_selected_test_is_no_wish_and_a_promise_is() -> None:
+    """A suite's CUDA tests are selected on every laptop, and are skipped there."""
     machine = a_machine().with_gpu("rtx4090", driver="nouveau")
-    wrong = verdict(machine, GATE, needed=frozenset({"nvidia"}))
+    assert verdict(machine, GATE, needed=frozenset({"nvidia"})).status == "SKIP"
+    wrong = verdict(machine, GATE, promised={"nvidia": 1})
     assert wrong.blocks
-    assert wrong.reason == "nouveau holds it instead of nvidia, though selected tests need it"
+    assert wrong.reason == "nouveau holds it instead of nvidia, though nvidia:1 is promised"
 
 
 def test_an_old_card_for_the_display_beside_a_new_one() -> None:
@@ -181,3 +183,11 @@ def test_a_recorded_old_card_with_radeon_is_healthy(shared: Path) -> None:
     said = verdict(open_recording(str(shared / "machines/lact/lact-amd-hd7870.tar.xz")), GATE)
     assert said.status == "SKIP"
     assert said.reason == "radeon holds it, and nothing here asks for AMD GPUs"
+
+
+def test_an_intel_display_gpu_without_a_driver_blocks_nothing_unless_it_is_asked_for() -> None:
+    """A server that boots with nomodeset, and has Level Zero's loader because hwloc brought it."""
+    machine = booted_with(wanting("rtx4090", "uhd770").with_wrong_driver("intel0", None), "nomodeset")
+    assert {each.status for each in verdicts(machine, GATE)} == {"PASS", "WARN"}
+    assert judged(machine, GATE).fit
+    assert not judged(machine, GATE, promised={"intel": 1}).fit
