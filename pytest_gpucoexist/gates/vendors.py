@@ -108,8 +108,25 @@ def _ask(subject: Subject) -> dict[str, HelperReply]:
             replies[helper] = gone
     wanted = [helper for helper in LIBRARIES if helper not in replies]
     if wanted:
-        replies |= subject.host.ask_all(wanted, {"health": True}, deadline_s=subject.deadline_s)
+        asked = subject.host.ask_all(wanted, {"health": True}, deadline_s=subject.deadline_s)
+        replies |= {helper: _understood(helper, reply) for helper, reply in asked.items()}
     return replies
+
+
+def _understood(helper: str, reply: HelperReply) -> HelperReply:
+    """Return a reply that its readers need not doubt: one that has no list of devices is broken."""
+    if reply.status != "ok":
+        return reply
+    good = isinstance(reply.data, dict)
+    if good and helper in HELPERS.values():
+        try:
+            devices_of(reply.data)
+        except ValueError:
+            good = False
+    if good:
+        return reply
+    detail = f"the helper's reply was not understood: {reply.data!r:.80}"
+    return HelperReply(status="broken", data={"cause": "nonsense"}, detail=detail, duration_s=reply.duration_s)
 
 
 def _already_gone(machine: Machine, vendor: str) -> HelperReply | None:
