@@ -11,14 +11,10 @@ systemd.journal-fields(7), RFC 3164 and RFC 5424.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.kernellog.objects import read_json
 from pytest_gpucoexist.kernellog.records import Record
 from pytest_gpucoexist.kernellog.stamps import LEVELS, after_host, relative_stamp, wall_clock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["parse_log"]
 
@@ -53,43 +49,41 @@ def parse_log(text: str) -> tuple[Record, ...]:
     return tuple(_records(text))
 
 
-def _records(text: str) -> Iterator[Record]:
-    held: list[Record] = []  # a /dev/kmsg record waits for its " KEY=value" lines
-    last: Record | None = None
+def _records(text: str) -> list[Record]:
+    records: list[Record] = []
+    kmsg = 0  # how many of the last records came from one /dev/kmsg record, whose " KEY=value" lines may follow
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.rstrip("\r\0")
         first = line[:1]
         if first.isdigit():
             match = _KMSG.match(line)
             if match is not None:
-                yield from held
-                held = _from_kmsg(number, line, match)
+                before = len(records)
+                _add_kmsg(records, number, line, match)
+                kmsg = len(records) - before
                 continue
-        elif held and first == " " and _FIELD.fullmatch(line):
+        elif kmsg and first == " " and _FIELD.fullmatch(line):
             device = _DEVICE.fullmatch(line)
             if device is not None:
-                held = [record._replace(device=device[1]) for record in held]
+                records[-kmsg:] = [record._replace(device=device[1]) for record in records[-kmsg:]]
             continue
-        if held:
-            yield from held
-            held = []
+        kmsg = 0
         if not line or line.isspace():
             continue
-        if first.isspace() and last is not None and _INDENTED.match(line):
-            yield last._replace(number=number, message=line.strip(), raw=line)
-            continue
-        for last in _from_line(number, line):
-            yield last
-    yield from held
+        if first.isspace() and records and _INDENTED.match(line):
+            records.append(records[-1]._replace(number=number, message=line.strip(), raw=line))
+        else:
+            _add_line(records, number, line)
+    return records
 
 
-def _from_kmsg(number: int, line: str, match: re.Match[str]) -> list[Record]:
+def _add_kmsg(records: list[Record], number: int, line: str, match: re.Match[str]) -> None:
     r"""Read one record of /dev/kmsg; its message escapes control characters and bytes above 127 as `\x0a`."""
-    message = match[4]
+    level, sequence, time_us, message = match.groups()
     if "\\x" in message:
         message = _HEX.sub(_unescaped, message)
-    level, sequence, time_s = int(match[1]) & 7, int(match[2]), int(match[3]) / 1e6
-    return [Record(number, part, time_s, None, level, sequence, line) for part in _parts(message)]
+    for part in _parts(message):
+        records.append(Record(number, part, int(time_us) / 1e6, None, int(level) & 7, int(sequence), line))
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -104,12 +98,12 @@ def _parts(message: str) -> list[str]:
     return [part for part in message.split("\n") if part.strip()] or [""]
 
 
-def _from_line(number: int, line: str) -> Iterator[Record]:
+def _add_line(records: list[Record], number: int, line: str) -> None:
     rest, level = line, None
     if line[0] == "{":
         entries = read_json(line)
         if entries is not None:
-            yield from (entry._replace(number=number, raw=line) for entry in entries)
+            records.extend(entry._replace(number=number, raw=line) for entry in entries)
             return
     if line[0] == "<":
         match = _PRIORITY.match(line)
@@ -139,4 +133,4 @@ def _from_line(number: int, line: str) -> Iterator[Record]:
             caller = _CALLER.match(rest)
             rest = rest[caller.end() :] if caller is not None else rest
     for part in _parts(rest):
-        yield Record(number, part, time_s, wall_s, level, None, line)
+        records.append(Record(number, part, time_s, wall_s, level, None, line))

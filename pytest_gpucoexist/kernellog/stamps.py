@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 
 __all__ = ["LEVELS", "after_host", "relative_stamp", "wall_clock"]
 
@@ -104,19 +105,25 @@ def _without_tag(text: str) -> str:
 
 def _epoch(match: re.Match[str]) -> float | None:
     parts = match.groupdict()
+    midnight = _midnight(parts["year"] or "1970", parts["month"], parts["day"], parts.get("zone"))
+    hour, minute, second = int(parts["hour"]), int(parts["minute"]), int(parts["second"] or 0)
+    if midnight is None or hour > 23 or minute > 59 or second > 60:
+        return None
+    return midnight + hour * 3600 + minute * 60 + second + float(f"0.{parts.get('fraction') or 0}")
+
+
+@lru_cache(maxsize=256)
+def _midnight(year: str, month: str, day: str, zone: str | None) -> float | None:
     # a month of another language counts as January: differences within a day remain
-    month = int(parts["month"]) if parts["month"].isdecimal() else _MONTHS.get(parts["month"][:3].capitalize(), 1)
+    number = int(month) if month.isdecimal() else _MONTHS.get(month[:3].capitalize(), 1)
     try:
-        when = datetime(
-            int(parts["year"] or 1970), month, int(parts["day"]), int(parts["hour"]), int(parts["minute"]),
-            int(parts["second"] or 0), tzinfo=_zone(parts.get("zone")),
-        )  # fmt: skip
-        return when.timestamp() + float(f"0.{parts.get('fraction') or 0}")
+        return datetime(int(year), number, int(day), tzinfo=_zone(zone)).timestamp()
     except (ValueError, OverflowError):
         return None
 
 
 def _zone(text: str | None) -> timezone:
+    """Read `+01:00` or `+0100`; every other zone counts as UTC. Raises ValueError for a day or more."""
     if text is None or text[0] not in "+-":
         return timezone.utc
     offset = timedelta(hours=int(text[1:3]), minutes=int(text[-2:]))
