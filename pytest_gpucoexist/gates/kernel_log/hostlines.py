@@ -10,6 +10,7 @@ from pytest_gpucoexist.gates.findings import passed, unknown, warned
 from pytest_gpucoexist.gates.kernel_log.attribution import owners_of
 from pytest_gpucoexist.gates.kernel_log.evidence import log_evidence, shorten
 from pytest_gpucoexist.gates.kernel_log.lines import judge_lines, unread
+from pytest_gpucoexist.gates.kernel_log.previous import bert_block
 from pytest_gpucoexist.gates.kernel_log.traces import GPU_MODULES, module_of
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
@@ -53,9 +54,12 @@ _DIGITS = re.compile(r"0x[0-9a-f]+|\d+")
 def host(subject: Subject) -> Iterator[Finding]:
     """Judge the host: a crash inside of a GPU's driver fails whenever it was, another one in this session."""
     evidence = log_evidence(subject)
+    before = {record.number for record in bert_block(evidence)}
 
     def grade(event: Event) -> Event | None:
         rule = event.line.rule
+        if event.line.number in before:
+            return None  # klog.bert: it is about the previous boot
         event = replace(event, gpus=())
         if rule in {"sys.oops", "sys.soft_lockup", "sys.hung_task"}:
             module = module_of(_trace(evidence, event.line))

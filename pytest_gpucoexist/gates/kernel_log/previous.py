@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.gates.subject import Subject
     from pytest_gpucoexist.kernellog.records import Record
 
-__all__ = ["bert", "silent_hang"]
+__all__ = ["bert", "bert_block", "silent_hang"]
 
 _BLOCK = 200
 _HEADER = "BERT: Error records from previous boot"
@@ -30,8 +30,8 @@ _DEVICE = re.compile(r"device_id: ([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\
 _SECTION = re.compile(r"section[_ ]type: ([^,\n]+)")
 _SEVERITY = re.compile(r"event severity: (\w+)")
 _RESET = re.compile(r"Previous system reset reason \[(0x[0-9a-fA-F]+)\]: (.+)")
-_ORDERLY = ("software wrote", "ACPI power state transition", "power button was pressed", "remote ", "Unknown")
-"""Reasons that people and programs bring about on purpose; other bits beside one of them are left-overs."""
+_ORDERLY = ("software wrote", "software issued", "ACPI power state", "remote ASF", "keyboard reset pin")
+"""Reasons (arch/x86/kernel/cpu/amd.c) of an orderly end; other bits beside one of them are left-overs."""
 
 
 @gate(
@@ -51,7 +51,7 @@ def bert(subject: Subject) -> Iterator[Finding]:
         yield missing
         return
     evidence = log_evidence(subject)
-    block = _bert_block(evidence)
+    block = bert_block(evidence)
     if not block:
         shown = Evidence(source=evidence.log.source, found="no such block", expected="none")
         if evidence.log.complete:
@@ -112,7 +112,7 @@ def silent_hang(subject: Subject) -> Iterator[Finding]:
 
 
 def _reset_reasons(subject: Subject) -> Iterator[Remains]:
-    """Read what AMD's platform says about the last reset (arch/x86/kernel/cpu/amd.c)."""
+    """Read what AMD's platform says about the last reset."""
     evidence = log_evidence(subject)
     reasons = evidence.containing("Previous system reset reason")
     lines = [(record, match) for record in reasons if (match := _RESET.search(record.message)) is not None]
@@ -122,12 +122,13 @@ def _reset_reasons(subject: Subject) -> Iterator[Remains]:
             source=evidence.where(record),
             found=shorten(record.message),
             words=match[2].strip(),
-            problem=not orderly,
-            decides=True,
+            problem=not orderly and match[2] != "Unknown",
+            decides=orderly,
         )
 
 
-def _bert_block(evidence: LogEvidence) -> list[Record]:
+def bert_block(evidence: LogEvidence) -> list[Record]:
+    """Return the firmware's record of the previous boot, as the kernel printed it; none where there is none."""
     headers = evidence.containing(_HEADER)
     if not headers:
         return []
