@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_gpucoexist.gates.asked import VENDOR_NAMES as NAMES
 from pytest_gpucoexist.gates.driver.generations import outdated
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
-from pytest_gpucoexist.gates.kernel_module.advice import FORCED_OUT, keep_out, rebuild_initramfs
+from pytest_gpucoexist.gates.kernel_module.advice import FORCED_OUT, keep_out, let_in, rebuild_initramfs
 from pytest_gpucoexist.gates.kernel_module.rules import module_rules
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence, Fix
@@ -163,7 +163,7 @@ def _help(subject: Subject, gpu: Gpu, away: str | None) -> tuple[list[Evidence],
     evidence = [Evidence(source=block.where, found=block.text, expected="no such line") for block in blocks[:4]]
     if gpu.driver is None:
         if blocks:
-            return evidence, (rebuild_initramfs(subject),)
+            return evidence, let_in(subject, blocks[0])
         return evidence, (Fix(lines=(f"sudo modprobe {own[0]}",)),)
     name = "nova_core" if gpu.driver in _NOVA else gpu.driver
     if name == "radeon":

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.gates.kernel_module.cmdline import CMDLINE
 from pytest_gpucoexist.model.verdicts import Fix
 
 if TYPE_CHECKING:
+    from pytest_gpucoexist.gates.kernel_module.rules import Block
     from pytest_gpucoexist.gates.subject import Subject
 
-__all__ = ["FORCED_OUT", "keep_out", "rebuild_initramfs"]
+__all__ = ["FORCED_OUT", "keep_out", "let_in", "rebuild_initramfs"]
 
 FORCED_OUT = {
     "nouveau": Fix(
@@ -30,6 +32,15 @@ def keep_out(subject: Subject, module: str) -> tuple[Fix, ...]:
     """Return the lines that keep a module from loading by itself, and the rebuild that makes them count at boot."""
     fix = FORCED_OUT.get(module) or Fix(path=f"/etc/modprobe.d/blacklist-{module}.conf", lines=(f"blacklist {module}",))
     return (fix, rebuild_initramfs(subject))
+
+
+def let_in(subject: Subject, block: Block) -> tuple[Fix, ...]:
+    """Return what takes back the line that keeps a module out."""
+    if block.where == CMDLINE:
+        words = f"# remove {block.text} from the boot loader's kernel arguments"
+        return (Fix(lines=(words, "sudo reboot")),)
+    path, _, line = block.where.rpartition(":")
+    return (Fix(lines=(f"sudo sed -i '{line}s/^/# /' {path}",)), rebuild_initramfs(subject))
 
 
 def rebuild_initramfs(subject: Subject) -> Fix:

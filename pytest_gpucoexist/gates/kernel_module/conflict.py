@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.asked import VENDOR_NAMES
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
-from pytest_gpucoexist.gates.kernel_module.advice import keep_out, rebuild_initramfs
+from pytest_gpucoexist.gates.kernel_module.advice import keep_out, let_in, rebuild_initramfs
 from pytest_gpucoexist.gates.kernel_module.cmdline import CMDLINE, values
 from pytest_gpucoexist.gates.kernel_module.ondisk import module_tree
 from pytest_gpucoexist.gates.kernel_module.rules import Block, in_container, module_rules
 from pytest_gpucoexist.gates.kernel_module.state import is_in, module_state
 from pytest_gpucoexist.gates.registry import gate
-from pytest_gpucoexist.model.verdicts import Evidence, Fix
+from pytest_gpucoexist.model.verdicts import Evidence
 from pytest_gpucoexist.probes.reader import Bad
 
 if TYPE_CHECKING:
@@ -99,14 +99,14 @@ def _kept_out(subject: Subject, rules: ModuleRules, vendor: str, gpus: list[Gpu]
                 "from an older initramfs, and may be missing after a reboot",
                 *lines,
                 on=gpus,
-                fix=_removal(subject, block),
+                fix=let_in(subject, block),
             )
         elif state == "absent":
             yield warned(
                 f"{name} is kept out: {block.where} says `{block.text}`, so {_HOW[block.strength]}",
                 *lines,
                 on=gpus,
-                fix=_removal(subject, block),
+                fix=let_in(subject, block),
             )
         else:
             detail = state.detail if isinstance(state, Bad) else state
@@ -173,11 +173,3 @@ def _rivals(subject: Subject, rules: ModuleRules, gpus: list[Gpu]) -> Iterator[F
 
 def _lines(blocks: list[Block]) -> list[Evidence]:
     return [Evidence(source=block.where, found=block.text) for block in blocks[:4]]
-
-
-def _removal(subject: Subject, block: Block) -> tuple[Fix, ...]:
-    if block.where == CMDLINE:
-        words = f"# remove {block.text} from the boot loader's kernel arguments"
-        return (Fix(lines=(words, "sudo reboot")),)
-    path, _, line = block.where.rpartition(":")
-    return (Fix(lines=(f"sudo sed -i '{line}s/^/# /' {path}",)), rebuild_initramfs(subject))

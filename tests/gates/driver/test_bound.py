@@ -101,6 +101,7 @@ def test_a_card_without_a_driver_names_the_line_that_keeps_the_driver_out() -> N
     assert ("/etc/modprobe.d/local.conf:2", "install nvidia /bin/false") in [
         (each.source, each.found) for each in wrong.evidence
     ]
+    assert wrong.fix[0].lines == ("sudo sed -i '2s/^/# /' /etc/modprobe.d/local.conf",)
 
 
 def test_a_card_without_a_driver_where_nothing_keeps_it_out() -> None:
