@@ -125,6 +125,9 @@ class Context:
             return self._window(match, index, address)
         if rule.id == "fw.missing" and self._driver_came_up(match, index, address):
             return "warn"
+        if rule.id == "pci.d3cold" and address is not None and match[0].startswith("not ready"):
+            woke = re.compile(rf"{re.escape(address)}: ready \d+ms after")
+            return "warn" if self._later(index, ": ready ", woke) else None
         if rule.id == "pci.d3cold" and re.search(r"power state(?: from D0|, currently in D0)", match.string):
             return "warn"  # it stays awake
         return None

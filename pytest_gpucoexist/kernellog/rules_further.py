@@ -99,8 +99,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         id="iommu.amd_timeout",
         vendor="any",
-        severity="fail",
-        earlier="warn",
+        severity="warn",
         regex=r"AMD-Vi: (?:Completion-Wait loop timed out|(?:Event logged )?\[?IOTLB_INV_TIMEOUT)",
         anchors=("AMD-Vi: ",),
         meaning="a device behind the IOMMU does not answer: it hangs or is gone",

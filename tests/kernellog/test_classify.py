@@ -211,6 +211,12 @@ def test_firmware_that_the_driver_did_without_is_a_warning() -> None:
     assert _judged(missing + "[drm] Initialized amdgpu 3.57.0 for 0000:09:00.0 on minor 1") == [("fw.missing", "fail")]
 
 
+def test_a_device_that_woke_late_is_a_warning() -> None:
+    waiting = "amdgpu 0000:03:00.0: not ready 1023ms after resume; waiting\n"
+    assert _judged(waiting) == [("pci.d3cold", "fail")]
+    assert _judged(waiting + "amdgpu 0000:03:00.0: ready 2047ms after resume") == [("pci.d3cold", "warn")]
+
+
 # --- stories
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -176,3 +177,15 @@ def test_the_recorded_logs(shared: Path) -> None:
         "gpud-fabricmanager.log.txt": set(),
         "gpud-kmsg.2.peermem.log.txt": {("nv.peermem", "warn", None)},
     }
+
+
+@pytest.mark.parametrize("name", ["extra/dmesg.txt", "extra/dmesg-x.txt"])
+def test_a_whole_boot_with_stand_in_drivers_has_no_problem(shared: Path, name: str) -> None:
+    with tarfile.open(shared / "machines" / "vm-2node-switch.tar.gz") as archive:
+        member = archive.extractfile(next(member for member in archive if member.name.endswith(name)))
+        assert member is not None
+        text = member.read().decode("utf-8")
+    records = parse_log(text)
+    assert len(records) > 700
+    assert all(record.time_s is not None or record.wall_s is not None for record in records)
+    assert {found.severity for found in findings_in(text)} == {"info"}
