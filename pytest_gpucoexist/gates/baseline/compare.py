@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.gates.baseline.difference import diff
+from pytest_gpucoexist.gates.baseline.asked import with_libraries
+from pytest_gpucoexist.gates.baseline.difference import differences
 from pytest_gpucoexist.gates.baseline.order import loaded
+from pytest_gpucoexist.gates.baseline.record import baseline_of
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
@@ -25,7 +27,8 @@ _SAVE = "gpucoexist baseline save"
     "topo.baseline",
     group="baseline",
     title="The machine is as its baseline says",
-    reads="the baseline in /var/lib/gpucoexist, or in the user's state folder; what discovery found now",
+    reads="the baseline in /var/lib/gpucoexist, or in the user's state folder; what discovery found now; at level"
+    " standard what NVML and AMD SMI say, too",
     criterion="the same GPUs with the same drivers, firmware, links, memory and order; what is not known on one side is"
     " left out",
     why="A GPU that is missing after a reboot, a driver that was updated overnight, a link that came up with half of"
@@ -50,12 +53,15 @@ def topo_baseline(subject: Subject) -> Iterator[Finding]:
     if not subject.machine.pci_functions and any(gpu.vendor_id is not None for gpu in found.baseline.gpus):
         yield unknown("the PCI bus cannot be seen here, so nothing can be compared with the baseline")
         return
-    differences = [each for each in diff(found.baseline, subject.host, subject.machine) if each.kind != "better"]
-    if not differences:
+    now = baseline_of(subject.host, subject.machine, found.baseline.machine_id)
+    if subject.level != "quick":
+        now = with_libraries(subject, now)
+    changed = [each for each in differences(found.baseline, now) if each.kind != "better"]
+    if not changed:
         count = len(found.baseline.gpus)
         evidence = Evidence(source=found.path or "", found=f"{count} GPUs, nothing changed", expected="no difference")
         yield passed("the machine is as its baseline says", evidence)
-    for each in differences:
+    for each in changed:
         yield _finding(subject, each, found.path or "")
 
 

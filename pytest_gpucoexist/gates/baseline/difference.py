@@ -92,7 +92,10 @@ def _compare(old: BaselineGpu, new: BaselineGpu) -> Iterator[Difference]:
 
 
 def _same_source(old: BaselineGpu, new: BaselineGpu, field: str) -> tuple[str, str] | None:
-    """Return what one and the same source said then and says now; None where no source told both times."""
+    """Return what one and the same source said then and says now; None where no source told both times.
+
+    Files come first: their words do not change with the release of a library.
+    """
     before, after = old.seen.get(field, {}), new.seen.get(field, {})
     return next(((before[source], after[source]) for source in after if source in before), None)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.model.machine import Link
 from pytest_gpucoexist.probes.parse import hex_id
 from pytest_gpucoexist.probes.pci import BUS
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_gpucoexist.gates.subject import Subject
-    from pytest_gpucoexist.model.machine import Bridge, Gpu, Link
+    from pytest_gpucoexist.model.machine import Bridge, Gpu
 
 __all__ = ["INTERNAL_BRIDGES", "Hop", "Walk", "bandwidth_gbps", "walk"]
 
@@ -38,6 +39,7 @@ Links behind them are inside the card: an Arc shows 2.5 GT/s x1 there, for good 
 speed while the slot is slower (ilya-zlobintsev/LACT#334).
 """
 
+_QEMU = "0x1b36"  # Red Hat: pcie-root-port and its like
 # Transfer rate per lane in Gb/s after line coding, as the kernel counts (PCIE_SPEED2MBS_ENC, drivers/pci/pci.h).
 _LANE_GBPS = {2.5: 2.0, 5.0: 4.0, 8.0: 7.877, 16.0: 15.754, 32.0: 31.508, 64.0: 63.015}
 
@@ -102,23 +104,27 @@ def _walk(subject: Subject, gpu: Gpu) -> Walk:
         return Walk(reason="above it are only ports of its own card")
     lower, link = (inside[-1].pci_address, inside[-1].link) if inside else (gpu.pci_address or "", gpu.link)
     return Walk(
-        card=_hop(bridges[-1], lower, link),
-        above=tuple(_hops(bridges)),
+        card=_hop(subject, bridges[-1], lower, link),
+        above=tuple(_hops(subject, bridges)),
         internal=tuple(bridge.pci_address for bridge in reversed(inside)),
     )
 
 
-def _hops(bridges: Sequence[Bridge]) -> list[Hop]:
+def _hops(subject: Subject, bridges: Sequence[Bridge]) -> list[Hop]:
     """Pair the ports above the card's own: root port and switch, switch and switch; links in a switch are none."""
     if len(bridges) % 2 == 0:  # a bridge to conventional PCI, or a port that is hidden: the pairs cannot be told
         return []
     return [
-        _hop(upper, lower.pci_address, lower.link) for upper, lower in zip(bridges[0:-1:2], bridges[1::2], strict=True)
+        _hop(subject, upper, lower.pci_address, lower.link)
+        for upper, lower in zip(bridges[0:-1:2], bridges[1::2], strict=True)
     ]
 
 
-def _hop(port: Bridge, lower: str, link: Link) -> Hop:
-    upper_width, upper_speed = _lanes(port.link.max_width), port.link.max_speed_gtps
+def _hop(subject: Subject, port: Bridge, lower: str, link: Link) -> Hop:
+    emulated = _ids(subject, port)[0] == _QEMU
+    # What an emulated port says it can do is a default of the machine type, and means nothing.
+    believed = Link() if emulated else port.link
+    upper_width, upper_speed = _lanes(believed.max_width), believed.max_speed_gtps
     lower_width, lower_speed = _lanes(link.max_width), link.max_speed_gtps
     return Hop(
         upper=port.pci_address,
@@ -137,8 +143,12 @@ def _lanes(width: int | None) -> int | None:
 
 
 def _is_internal(subject: Subject, bridge: Bridge) -> bool:
+    return _ids(subject, bridge) in INTERNAL_BRIDGES
+
+
+def _ids(subject: Subject, bridge: Bridge) -> tuple[str, str]:
     ids = []
     for name in ("vendor", "device"):
         value = hex_id(subject.read(f"{BUS}/{bridge.pci_address}/{name}").text or "")
         ids.append(value if isinstance(value, str) else "")
-    return (ids[0], ids[1]) in INTERNAL_BRIDGES
+    return ids[0], ids[1]

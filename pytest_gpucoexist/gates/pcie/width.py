@@ -97,12 +97,12 @@ def _judge_width(subject: Subject, gpu: Gpu, found: Walk, fail_share: float) -> 
     words = f"{label(gpu)} has {hop.width} of {hop.max_width} lanes (x{hop.width}, expected x{hop.max_width})"
     # A card that saves power can drop lanes with the speed; one that runs at full speed has lost them.
     full_speed = hop.speed_gtps is not None and hop.speed_gtps == hop.max_speed_gtps
-    if hop.width > fail_share * hop.max_width or not full_speed:
-        return warned(words + ("" if full_speed else "; some cards drop lanes at idle"), evidence, on=[gpu])
-    if is_removable(subject, gpu):
-        return warned(f"{words}; it is an external GPU", evidence, on=[gpu])
     if in_guest(subject):
         return warned(f"{words}; in a virtual machine the host's slot may be the reason", evidence, on=[gpu])
+    if is_removable(subject, gpu):
+        return warned(f"{words}; it is an external GPU", evidence, on=[gpu])
+    if hop.width > fail_share * hop.max_width or not full_speed:
+        return warned(words + ("" if full_speed else "; some cards drop lanes at idle"), evidence, on=[gpu])
     return failed(words, evidence, on=[gpu])
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
-from pytest_gpucoexist.gates.baseline import baseline_card_order, card_order, diff, load
+from pytest_gpucoexist.gates.baseline import baseline_card_order, card_order, diff, load, save
 from pytest_gpucoexist.gates.baseline.record import baseline_of
+from pytest_gpucoexist.host.base import HelperReply
 from pytest_gpucoexist.probes import discover
 from pytest_gpucoexist.testing.builder import MachineBuilder, a_machine
 from tests.gates.baseline.machines import MACHINE, WITHOUT_AMD, baseline_path, remembering
@@ -81,6 +83,22 @@ def test_less_memory_another_vbios_another_firmware() -> None:
     assert changed(MACHINE.with_file("/sys/class/dmi/id/bios_version", "F14\n")) == [
         "the firmware (BIOS) was F13, now F14"
     ]
+
+
+@pytest.mark.proves(GATE, "WARN", on="tree")
+@pytest.mark.proves(GATE, "PASS", on="tree")
+def test_what_only_nvml_knows_is_compared_where_it_is_asked(tmp_path: Path) -> None:
+    host = MACHINE.host()
+    path = save(host, discover(host, ask=("amd", "nvidia")), str(tmp_path / "b.json"))
+    text = Path(path).read_text(encoding="utf-8")
+    same = MACHINE.with_file(baseline_path(MACHINE), text)
+    assert verdict(same, GATE).status == "PASS"
+    data = host.ask("nvml").data
+    data["devices"][0]["memory"]["value"]["total"] //= 2
+    half = same.with_reply("nvml", HelperReply(status="ok", data=data))
+    found = verdict(half, GATE)
+    assert (found.status, found.reason.endswith("memory was 24.0 GiB, now 12.0 GiB")) == ("WARN", True)
+    assert verdict(half, GATE, level="quick").status == "PASS", "files do not tell it"
 
 
 def test_a_little_more_or_less_memory_is_no_change() -> None:

@@ -69,6 +69,19 @@ def test_external_gpus_and_guests_are_warned_of_only() -> None:
     assert "virtual machine" in verdict(inside, "pcie.width").reason
 
 
+def test_what_an_emulated_port_claims_is_not_believed() -> None:
+    # QEMU's pcie-root-port (1b36:000c) of older machine types: 2.5 GT/s x1, whatever the slot of the host is.
+    machine = a_machine().with_gpu("rtx4090").with_file("/proc/cpuinfo", GUEST)
+    port = port_of(machine, "nvidia0")
+    files = {"vendor": "0x1b36", "device": "0x000c", "max_link_width": "1", "max_link_speed": "2.5 GT/s PCIe"}
+    for name, value in files.items():
+        machine = put(machine, port, name, f"{value}\n")
+    found = verdict(machine, "pcie.width")
+    assert found.reason == "x16, as wide as card and port allow"
+    assert "the port does not say" in (found.evidence[0].expected or "")
+    assert verdict(machine, "pcie.limited_by").status == "PASS"
+
+
 def test_a_slot_that_is_wired_narrower_is_no_fault_of_the_card() -> None:
     machine = a_machine().with_gpu("rtx4090", link=(16.0, 4))
     port = port_of(machine, "nvidia0")
