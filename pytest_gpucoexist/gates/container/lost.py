@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.gates.asked import asked_by_name
+from pytest_gpucoexist.gates.asked import promise_of
 from pytest_gpucoexist.gates.container.place import container_of, runtime_of
 from pytest_gpucoexist.gates.device_node.opening import open_node
 from pytest_gpucoexist.gates.device_node.rights import node_evidence, problem_of
@@ -138,7 +138,7 @@ def cgroup_lost(subject: Subject) -> Iterator[Finding]:
 def _lost(subject: Subject, gpus: list[Gpu], reason: str, evidence: list[Evidence]) -> Finding:
     """Fail where devices were given to this container; a mounted /dev alone gives nothing."""
     value = subject.host.environ.get("NVIDIA_VISIBLE_DEVICES")
-    if value not in {None, "", "none"} or asked_by_name(subject, "nvidia") is not None:
+    if value not in {None, "", "none"} or promise_of(subject, "nvidia") is not None:
         runtime = runtime_of(subject)
         fix = [Fix(lines=("docker restart CONTAINER",))] if runtime == "docker" else []
         return failed(f"{reason}: the container has lost its GPUs", *evidence, on=gpus, fix=fix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.gates.asked import VENDOR_NAMES, asked_by_name
+from pytest_gpucoexist.gates.asked import VENDOR_NAMES, asked_by_name, promise_of
 from pytest_gpucoexist.gates.container.place import container_of, is_rootless, runtime_of
 from pytest_gpucoexist.gates.device_node.rights import node_evidence, problem_of
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
@@ -44,7 +44,7 @@ _IN_KUBERNETES = {"nvidia": "nvidia.com/gpu: 1", "amd": "amd.com/gpu: 1"}
     needs_gpu=False,
     title="the nodes of each needed vendor are in the container",
     reads="/dev/nvidia*, /dev/kfd, /dev/dri/renderD* in a container",
-    criterion="of each vendor that is promised or needed, every node that its runtime opens is there",
+    criterion="of each vendor that is promised, every node that its runtime opens is there",
     why="docker's --gpus passes NVIDIA's nodes alone, and /dev/dri without /dev/kfd gives graphics without ROCm",
     action="pass the nodes in when the container is started",
     source="ROCm/rocminfo#116; docker run --gpus (NVIDIA only)",
@@ -61,8 +61,10 @@ def nodes(subject: Subject) -> Iterator[Finding]:
     said = False
     for vendor in ("nvidia", "amd"):
         gpus = subject.gpus(vendor)
-        wish = asked_by_name(subject, vendor)
-        if not gpus and wish is None:
+        wish = promise_of(subject, vendor)
+        hidden = [gpu for gpu in subject.machine.gpus if gpu.vendor == vendor and gpu.is_compute and not gpu.granted]
+        missed = wish or (asked_by_name(subject, vendor) if hidden else None)
+        if not gpus and missed is None:
             continue
         said = True
         wanted: tuple[str, ...] = ("/dev/nvidiactl", "/dev/nvidia-uvm") if vendor == "nvidia" else ("/dev/kfd",)
@@ -72,11 +74,11 @@ def nodes(subject: Subject) -> Iterator[Finding]:
         rows = [Evidence(source=path, found="not there", expected="there") for path in missing]
         name = VENDOR_NAMES[vendor]
         if not gpus:
-            hidden = [gpu for gpu in subject.machine.gpus if gpu.vendor == vendor and gpu.is_compute]
-            reason = f"no {name} GPU is passed into this container, although {wish}"
+            reason = f"no {name} GPU is passed into this container, although {missed}"
             if hidden:
                 reason += f"; the host has {len(hidden)}"
-            yield failed(reason, *rows, action=_action(subject, vendor), fix=_fix(subject, vendor))
+            make = failed if wish is not None else warned
+            yield make(reason, *rows, action=_action(subject, vendor), fix=_fix(subject, vendor))
         elif missing:
             reason = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in this container"
             make = failed if wish is not None else warned
@@ -168,7 +170,7 @@ def _outsider(subject: Subject, path: str, gid: int, gpus: list[Gpu], evidence: 
     needs_gpu=False,
     title="NVIDIA's runtime was told to inject devices",
     reads="NVIDIA_VISIBLE_DEVICES, NVIDIA_DRIVER_CAPABILITIES",
-    criterion="where NVIDIA is promised or needed, devices were injected, with the capabilities compute and utility",
+    criterion="where NVIDIA is promised, devices were injected, with the capabilities compute and utility",
     why="NVIDIA's container runtime injects what these variables say, at the start of the container alone; with CDI "
     "the variable is void and the devices are there all the same",
     action="start the container with NVIDIA's runtime and NVIDIA_VISIBLE_DEVICES=all (docker --gpus all), or by CDI",
@@ -185,9 +187,9 @@ def visible_devices(subject: Subject) -> Iterator[Finding]:
     evidence = Evidence(source="NVIDIA_VISIBLE_DEVICES", found="not set" if value is None else repr(value))
     gpus = subject.gpus("nvidia")
     if not gpus:
-        wish = asked_by_name(subject, "nvidia")
+        wish = promise_of(subject, "nvidia")
         if wish is None:
-            yield skipped("no NVIDIA GPU is in this container, and none is asked for")
+            yield skipped("no NVIDIA GPU is in this container, and none is promised")
             return
         why = {
             None: "NVIDIA_VISIBLE_DEVICES is not set",

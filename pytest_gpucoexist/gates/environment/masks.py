@@ -67,7 +67,7 @@ def cuda_list_leaks(subject: Subject) -> Iterator[Finding]:
     if _hides_all(mask.value):
         reason = f"{_CUDA}={mask.value} hides AMD's GPUs as well as NVIDIA's"
         yield warned(reason, *rows, on=hidden, fix=fix, action=f"set {_HIP} where AMD's GPUs shall be seen")
-    elif wish is not None:
+    elif wish is not None and any(gpu.usable.rocm for gpu in hidden):
         yield failed(f"{mask.warning} ({wish})", *rows, on=hidden, fix=fix)
     else:
         yield warned(mask.warning, *rows, on=hidden, fix=fix)
