@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
+from pytest_gpucoexist.gates.kernel_module.ondisk import module_tree
 from pytest_gpucoexist.gates.kernel_module.rules import Setting, module_rules
 from pytest_gpucoexist.gates.kernel_module.settings import differences, not_in_force
 from pytest_gpucoexist.gates.kernel_module.state import module_state
@@ -84,7 +85,7 @@ def nvidia_params(subject: Subject) -> Iterator[Finding]:
         )
     asked = {
         name.removeprefix("NVreg_"): setting
-        for name, setting in module_rules(subject).settings("nvidia").items()
+        for name, setting in _asked_for(subject, "nvidia").items()
         if name.startswith("NVreg_") and name.removeprefix("NVreg_") not in _NVIDIA_PRIVATE
     }
     yield from _compared(subject, "nvidia", asked, actual, record, quiet=forced is not None)
@@ -122,13 +123,13 @@ def nvidia_drm_modeset(subject: Subject) -> Iterator[Finding]:
         elif text.status != "absent":
             denied.append(f"{text.path}: {text.detail}")
     if not actual:
-        asked = module_rules(subject).settings("nvidia_drm")
+        asked = _asked_for(subject, "nvidia_drm")
         words = ", ".join(f"{setting.where} asks for {name}={setting.value}" for name, setting in asked.items())
         reason = "; ".join(filter(None, [*denied, words])) or "nvidia_drm shows no parameters"
         yield unknown(f"whether nvidia_drm sets modes is not known: {reason}")
         return
     record = Evidence(source=_DRM, found=", ".join(f"{name}={value}" for name, value in actual.items()))
-    yield from _compared(subject, "nvidia_drm", module_rules(subject).settings("nvidia_drm"), actual, record)
+    yield from _compared(subject, "nvidia_drm", _asked_for(subject, "nvidia_drm"), actual, record)
 
 
 @gate(
@@ -166,6 +167,14 @@ def amd_params(subject: Subject) -> Iterator[Finding]:
         expected = Evidence(source=f"{_AMD}/gpu_recovery", found="0", expected="-1 or 1")
         yield warned("gpu_recovery is 0: amdgpu does not reset a GPU that hangs", expected, on=subject.functions("amd"))
     yield from _compared(subject, "amdgpu", asked, actual, record, quiet=stuck)
+
+
+def _asked_for(subject: Subject, module: str) -> dict[str, Setting]:
+    """Return what is asked for by the module's name, and by that of its file (Debian's is nvidia-current.ko)."""
+    rules, tree = module_rules(subject), module_tree(subject)
+    path = "" if isinstance(tree, Bad) else tree.files.get(module, "")
+    file_name = path.rpartition("/")[2].partition(".ko")[0]
+    return {**rules.settings(module), **(rules.settings(file_name) if file_name else {})}
 
 
 def _compared(

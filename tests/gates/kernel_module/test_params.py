@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from pytest_gpucoexist.gates.kernel_module.params import parse_params
 from tests.gates.judging import verdict, verdicts
-from tests.gates.kernel_module.installed import booted_with, wanting
+from tests.gates.kernel_module.installed import a_module, booted_with, wanting, with_modules
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.testing.builder import MachineBuilder
@@ -54,6 +54,13 @@ def test_an_option_that_is_not_in_force() -> None:
     assert said.status == "WARN"
     assert said.reason == (f"options of nvidia are not in force: EnableResizableBar is 0, and {CONF}:1 asks for 1")
     assert said.fix[0].lines[0] == "sudo update-initramfs -u"
+
+
+def test_options_under_debians_name_for_the_module() -> None:
+    machine = nvidia("options nvidia-current NVreg_EnableResizableBar=1\n")
+    assert verdict(machine, NVIDIA).status == "PASS"
+    machine = with_modules(machine, {"updates/dkms/nvidia-current.ko": a_module("nvidia")})
+    assert verdict(machine, NVIDIA).status == "WARN"
 
 
 def test_peer_access_that_is_forced() -> None:
