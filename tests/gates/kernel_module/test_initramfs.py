@@ -6,6 +6,7 @@ import errno
 import gzip
 import io
 import lzma
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -138,3 +139,16 @@ def test_no_damaged_archive_breaks_the_reader(data: st.DataObject) -> None:
             content[place] = data.draw(st.integers(0, 255))
     with suppress(CannotUnpack):
         list(members(io.BytesIO(bytes(content)), lambda _path: True))
+
+
+def test_zstd_where_python_reads_it() -> None:
+    zstd = pytest.importorskip("compression.zstd", reason="zstd is in the standard library from Python 3.14 on")
+    machine = nvidia({}).with_file(INITRD, MICROCODE + zstd.compress(cpio({NOUVEAU: b""})))
+    assert verdict(machine, GATE).status == "WARN"
+
+
+def test_zstd_where_python_does_not_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "compression", None)
+    said = verdict(nvidia({}).with_file(INITRD, MICROCODE + b"\x28\xb5\x2f\xfd" + bytes(20)), GATE)
+    assert said.status == "UNKNOWN"
+    assert "compressed by zstd, which Python reads from version 3.14 on" in said.reason
