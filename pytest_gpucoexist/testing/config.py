@@ -18,6 +18,7 @@ SPEED_CODES = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 _CAPABILITY = 0x40
 _EXPRESS = 0x10
 _ENDPOINT, _LEGACY_ENDPOINT, _ROOT_PORT, _UPSTREAM, _DOWNSTREAM, _TO_PCI = 0, 1, 4, 5, 6, 7
+_ATOMICS = {_ROOT_PORT: 0x180, _UPSTREAM: 0x40, _DOWNSTREAM: 0x40}
 PORT_TYPES = {"root": _ROOT_PORT, "up": _UPSTREAM, "down": _DOWNSTREAM, "pci": _TO_PCI}
 
 
@@ -61,5 +62,10 @@ def _express(space: bytearray, kind: int, link: tuple[int, int, int, int]) -> No
     struct.pack_into("<BBH", space, _CAPABILITY, _EXPRESS, 0, kind << 4 | 2)
     struct.pack_into("<I", space, _CAPABILITY + 0x0C, max_speed | max_width << 4)
     struct.pack_into("<H", space, _CAPABILITY + 0x12, speed | width << 4)
+    # Atomic operations, as on a desktop: root ports complete them, switches route them, amdgpu lets its GPUs send them
+    # (pci_enable_atomic_ops_to_root).
+    struct.pack_into("<I", space, _CAPABILITY + 0x24, _ATOMICS.get(kind, 0))
+    if kind == _ENDPOINT and space[:2] == b"\x02\x10":
+        struct.pack_into("<H", space, _CAPABILITY + 0x28, 0x40)
     # Link Capabilities 2: one bit for each supported speed.
     struct.pack_into("<I", space, _CAPABILITY + 0x2C, ((1 << max_speed) - 1) << 1)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cpulist", "cpumap", "link", "put", "write_functions"]
 
-_IO, _MEM, _PREFETCH_64 = 0x40101, 0x40200, 0x14220C
+_IO, _MEM, _MEM_64, _PREFETCH_64 = 0x40101, 0x40200, 0x140204, 0x14220C
 _NO_RESOURCE = "0x0000000000000000 0x0000000000000000 0x0000000000000000"
 
 
@@ -128,8 +128,12 @@ def _resource(function: PlacedFunction) -> str:
             lines[0] = _region(low, 16 * 2**20, _MEM)
             lines[1] = _region(high, bar, _PREFETCH_64)
             lines[3] = _region(high + (1 << 37), 32 * 2**20, _PREFETCH_64)
+        elif gpu.model.vendor_id == "0x8086":
+            # Intel: registers in BAR 0, memory in BAR 2 (GEN12_LMEM_BAR, i915; LMEM_BAR, xe).
+            lines[0] = _region(high + (1 << 37), 16 * 2**20, _MEM_64)
+            lines[2] = _region(high, bar, _PREFETCH_64)
         else:
-            # AMD and Intel: memory in BAR 0, doorbells in BAR 2, registers in BAR 5.
+            # AMD: memory in BAR 0, doorbells in BAR 2, registers in BAR 5.
             lines[0] = _region(high, bar, _PREFETCH_64)
             lines[2] = _region(high + (1 << 37), 2 * 2**20, _PREFETCH_64)
             lines[5] = _region(low, 2**20, _MEM)
