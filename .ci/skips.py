@@ -15,6 +15,7 @@ from pathlib import Path
 ALLOWED = [
     (r"needs a real (NVIDIA|AMD|Intel) GPU", "no GPU is promised here"),
     (r"needs GPUCOEXIST_SUITES", "part `suites` runs them, and is red when it runs none"),
+    (r"needs GPUCOEXIST_VM=1", "part `vm` runs them, and is red when it runs none"),
     (r"on Windows|on macOS", "another system's branch"),
     (r"pytest 9\.0 brought the fixture subtests", "the oldest and the middle pytest do not have it"),
 ]

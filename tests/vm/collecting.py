@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -9,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gpucoexist.host import open_recording
+from pytest_gpucoexist.probes import discover
 from tests.vm.build.layers import build_image, cache_folder, write_project
 from tests.vm.build.programs import BuildError, missing
 from tests.vm.running.workstation import GuestError, Workstation
@@ -57,6 +62,8 @@ class GuestTest(pytest.Item):
             raise GuestTestError(f"skipped in the guest, where everything must be there: {result['text']}")
         if result["outcome"] != "passed":
             raise GuestTestError(f"in its {result['when']}:\n{result['text']}")
+        if result["recording"] is not None:
+            _compare_replay(result["recording"])
         said = {tuple(verdict) for verdict in result["verdicts"]}
         for mark in self.iter_markers("proves"):
             if tuple(mark.args) not in said or mark.kwargs.get("on") != "vm":
@@ -71,6 +78,18 @@ class GuestTest(pytest.Item):
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Point at the function."""
         return self.function.reportinfo()  # type: ignore[return-value]
+
+
+def _compare_replay(recording: dict[str, str]) -> None:
+    """Replay here what was recorded in the guest: its machine must be the one that the guest's own replay showed."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "workstation.tar.gz"
+        archive.write_bytes(base64.b64decode(recording["archive"]))
+        replayed = discover(open_recording(str(archive))).to_json()
+    told = json.loads(recording["machine"])
+    differing = [name for name in {*told, *replayed} if told.get(name) != json.loads(json.dumps(replayed)).get(name)]
+    if differing:
+        raise GuestTestError(f"replayed outside the guest, its recording differs in {sorted(differing)}")
 
 
 class _Booting:
@@ -110,6 +129,10 @@ workstation_key = pytest.StashKey[_Booting]()
 
 
 def _workstation(item: pytest.Item) -> Workstation:
+    if not os.environ.get("GPUCOEXIST_VM"):
+        pytest.skip("needs GPUCOEXIST_VM=1: boots a virtual machine and downloads what it is made of (.ci/run vm)")
+    if hasattr(item.config, "workerinput"):
+        pytest.skip("needs a session without pytest-xdist: one machine runs all tests")
     lacking = missing()
     if lacking is not None:
         pytest.skip(lacking)

@@ -95,7 +95,6 @@ def _install(image: Image, kernel: Kernel, distributions: list[metadata.Distribu
     shutil.copy(kernel.image, image.kernel)
     for distribution in distributions:
         _copy_distribution(distribution, image.root.path / SITE)
-    shutil.copy(GUEST / "init", image.root.path / "init")
     image.root.compile("usr/lib", SITE)
     with image.base.open("wb") as out:
         write_archive(image.root.path, out)
@@ -110,6 +109,7 @@ def write_project(image: Image, folder: Path, selected: list[str]) -> Path:
     shutil.copytree(GUEST, project / "tests/vm/guest", ignore=ignored)
     for package in ("tests", "tests/vm"):
         (project / package / "__init__.py").touch()
+    shutil.copy(GUEST / "init", root.path / "init")
     _describe_package(project)
     (project / "selected.json").write_text(json.dumps(selected), encoding="utf-8")
     image.root.compile(str(project))
@@ -159,6 +159,6 @@ def _copy_distribution(distribution: metadata.Distribution, site: Path) -> None:
 def _key(*versions: dict[str, str]) -> str:
     """Name an image by all that it is made of."""
     made_of = hashlib.sha256(json.dumps([versions, USERLAND, WANTED], sort_keys=True).encode())
-    for path in sorted([*SOURCES.iterdir(), *Path(__file__).parent.glob("*.py"), GUEST / "init"]):
+    for path in sorted([*SOURCES.iterdir(), *Path(__file__).parent.glob("*.py")]):
         made_of.update(path.read_bytes())
     return made_of.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Fixtures of the guest's tests. Each begins and ends with no driver loaded."""
+"""Fixtures of the guest's tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.vm.guest.drivers import unload_all
 from tests.vm.guest.judging import SAID
 
 if TYPE_CHECKING:
@@ -14,9 +13,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Leave the next test a machine without drivers; hand over what gates said in this one."""
+def _verdicts_are_handed_over(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Send what gates said in a test along with its result."""
     SAID.clear()
     yield
     request.node.user_properties.append(("verdicts", [[verdict.id, verdict.status] for verdict in SAID]))
-    unload_all()

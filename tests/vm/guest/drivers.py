@@ -7,11 +7,17 @@ import os
 import re
 import stat
 
-from tests.vm.guest.system import read, run
+from tests.vm.guest.system import BUS, driver_of, read, run
 
-__all__ = ["RENDER", "VIDEO", "load", "loaded", "unload_all"]
+__all__ = ["RENDER", "USUAL", "VIDEO", "load", "loaded", "unload_all"]
 
 VIDEO, RENDER = 44, 105
+
+USUAL = ("nvidia", "nvidia-uvm", "amdgpu")
+
+_DRIVERS = {"0x10de": "nvidia", "0x1002": "amdgpu"}
+_IN_FORCE: list[str] = []
+"""What `load` loaded last."""
 
 _OURS = ("nouveau", "nvidia_uvm", "nvidia", "amdgpu", "radeon", "vfio_pci", "pci_stub", "virtio_gpu")
 
@@ -22,14 +28,32 @@ def loaded() -> list[str]:
 
 
 def load(*modules: str) -> None:
-    """Load modules in this order, then make their nodes."""
-    for module in modules:
-        run("modprobe", module)
+    """Have these modules loaded in this order and each GPU held by its driver, with device nodes; default: `USUAL`.
+
+    What is so already stays: in an emulated processor a driver needs a second to come and one to go.
+    """
+    wanted = modules or USUAL
+    if list(wanted) != _IN_FORCE or not _all_bound():
+        unload_all()
+        for module in wanted:
+            run("modprobe", module)
+        _IN_FORCE.extend(wanted)
     make_nodes()
+
+
+def _all_bound() -> bool:
+    """Whether each GPU of a vendor whose driver is loaded is held by it."""
+    for slot in os.listdir(BUS):
+        driver = _DRIVERS.get(read(f"{BUS}/{slot}/vendor"))
+        display = read(f"{BUS}/{slot}/class").startswith("0x03")
+        if display and driver in _IN_FORCE and driver_of(slot) != driver:
+            return False
+    return True
 
 
 def unload_all() -> None:
     """Unload every driver that tests load, and remove the nodes that the kernel does not remove."""
+    _IN_FORCE.clear()
     for module in _OURS:
         if module in loaded():
             run("modprobe", "-r", module)

@@ -36,6 +36,7 @@ class Reporter:
                 "sections": [list(section) for section in telling.sections],
                 "seconds": round(sum(report.duration for report in reports), 2),
                 "verdicts": properties.get("verdicts", []),
+                "recording": properties.get("recording"),
             }
         )
 

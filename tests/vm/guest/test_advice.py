@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.vm.guest.drivers import load, loaded
+from tests.vm.guest.drivers import load, loaded, unload_all
 from tests.vm.guest.judging import verdicts
 from tests.vm.guest.system import BUS, RADEON0, kernel_log, read, run
 
@@ -60,6 +60,7 @@ def test_a_line_against_the_driver_that_is_loaded(modprobe_d: Callable[[str, str
 def test_a_line_that_refuses_a_module_by_name(modprobe_d: Callable[[str, str], None]) -> None:
     modprobe_d("no-cuda.conf", "install nvidia_uvm /bin/false\n")
     load("nvidia")
+    assert "nvidia_uvm" not in loaded()
     assert run("modprobe", "nvidia-uvm", check=False).returncode != 0
     assert "nvidia_uvm" not in loaded()
     (verdict,) = verdicts("kmod.nv.required")
@@ -82,6 +83,7 @@ def test_nouveau_and_nvidia_are_both_loaded() -> None:
 @pytest.mark.proves("kmod.blacklist_conflict", "WARN", on="vm")
 def test_the_command_line_keeps_a_driver_from_loading_by_itself() -> None:
     """The machine is booted with `modprobe.blacklist=amdgpu`."""
+    unload_all()
     alias = read(f"{BUS}/{RADEON0}/modalias")
     run("modprobe", "--use-blacklist", alias, check=False)
     assert "amdgpu" not in loaded()

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.vm.guest.drivers import load
+from tests.vm.guest.drivers import load, unload_all
 from tests.vm.guest.judging import machine, said_of
-from tests.vm.guest.system import BUS, RTX0, RTX1, driver_of, write
+from tests.vm.guest.system import BUS, RTX0, RTX1, driver_of, run, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,13 +33,13 @@ def rebind(slot: str, driver: str) -> None:
 
 @pytest.mark.proves("drv.bound_driver", "PASS", on="vm")
 def test_each_card_has_its_driver() -> None:
-    load("nvidia", "amdgpu")
+    load()
     assert said_of("drv.bound_driver", RTX0).status == "PASS"
 
 
 @pytest.mark.proves("drv.bound_driver", "FAIL", on="vm")
 def test_a_card_that_was_unbound() -> None:
-    load("nvidia", "amdgpu")
+    load()
     write("/sys/bus/pci/drivers/nvidia/unbind", RTX0)
     verdict = said_of("drv.bound_driver", RTX0)
     assert verdict.status == "FAIL"
@@ -54,7 +54,8 @@ def test_a_card_that_was_unbound() -> None:
 
 @pytest.mark.proves("drv.bound_driver", "WARN", on="vm")
 def test_a_card_given_to_a_virtual_machine(overridden: None) -> None:
-    load("nvidia", "pci-stub")
+    load()
+    run("modprobe", "pci-stub")
     rebind(RTX1, "pci-stub")
     assert driver_of(RTX1) == "pci-stub"
     verdict = said_of("drv.bound_driver", RTX1)
@@ -64,7 +65,7 @@ def test_a_card_given_to_a_virtual_machine(overridden: None) -> None:
 
 
 def test_an_override_keeps_a_driver_away(overridden: None) -> None:
-    load("nvidia")
+    load()
     rebind(RTX1, "vfio-pci")
     assert driver_of(RTX1) is None
     verdict = said_of("drv.bound_driver", RTX1)
@@ -73,6 +74,7 @@ def test_an_override_keeps_a_driver_away(overridden: None) -> None:
 
 
 def test_no_driver_is_loaded_at_all() -> None:
+    unload_all()
     verdict = said_of("drv.bound_driver", RTX0)
     assert verdict.status == "FAIL"
     assert "nvidia is not bound, though selected tests need it" in verdict.reason

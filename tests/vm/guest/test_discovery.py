@@ -40,7 +40,7 @@ def test_the_devices_that_lspci_lists() -> None:
 
 
 def test_the_bridges_and_links_that_lspci_shows() -> None:
-    load("nvidia", "amdgpu")
+    load()
     for slot, gpu in by_address().items():
         path = run("lspci", "-D", "-PP", "-n", "-s", slot).stdout.split()[0]
         first, *rest = path.split("/")
@@ -56,7 +56,7 @@ def test_the_bridges_and_links_that_lspci_shows() -> None:
 
 
 def test_the_topology_that_lstopo_draws() -> None:
-    load("nvidia", "amdgpu")
+    load()
     root = ET.fromstring(run("lstopo-no-graphics", "--whole-io", "--of", "xml", "-").stdout)
     near: dict[str, set[int]] = {}
     nodes: dict[str, set[str]] = {}
@@ -104,7 +104,7 @@ def test_two_cards_behind_one_switch() -> None:
 
 
 def test_names_and_nodes_of_the_drivers() -> None:
-    load("nvidia", "nvidia-uvm", "amdgpu")
+    load()
     found = by_address()
     assert found[RTX0].name == "NVIDIA GeForce RTX 4090"
     assert found[RTX0].driver_version == "570.133.07"

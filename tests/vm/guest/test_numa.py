@@ -54,7 +54,7 @@ def test_given_back():
 
 
 def test_pages_lie_on_the_node_of_the_card(tmp_path: Path) -> None:
-    load("nvidia", "nvidia-uvm", "amdgpu")
+    load()
     done = session(tmp_path, PAGES, "-rA", "--gpu-gates=off")
     print(done.stdout, done.stderr)
     assert done.returncode == 0

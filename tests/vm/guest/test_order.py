@@ -7,7 +7,7 @@ import os
 
 from tests.vm.guest.drivers import load, unload_all
 from tests.vm.guest.judging import machine
-from tests.vm.guest.system import address
+from tests.vm.guest.system import address, write
 
 
 def cards() -> list[str]:
@@ -22,6 +22,7 @@ def ids() -> dict[str, str | None]:
 
 
 def test_card_numbers_follow_the_order_of_drivers() -> None:
+    unload_all()
     load("nvidia", "amdgpu")
     first, named = cards(), ids()
     assert first == sorted(first, reverse=True)
@@ -41,11 +42,10 @@ def test_a_real_driver_takes_its_number_among_them() -> None:
 
 
 def test_a_card_bound_again_gets_the_lowest_free_number() -> None:
+    unload_all()
     load("nvidia", "amdgpu")
     first = next(gpu for gpu in machine().gpus if gpu.drm and gpu.drm.card == "card0")
     slot = first.pci_address or ""
-    from tests.vm.guest.system import write
-
     write("/sys/bus/pci/drivers/nvidia/unbind", slot)
     assert not os.path.exists("/sys/class/drm/card0")
     (unbound,) = [gpu for gpu in machine().gpus if gpu.pci_address == slot]

@@ -46,14 +46,11 @@ def of(judgement: Judgement, gate: str) -> list[Any]:
 @pytest.mark.proves("dev.render", "FAIL", on="vm")
 @pytest.mark.proves("dev.amd.kfd", "FAIL", on="vm")
 def test_a_user_in_no_group() -> None:
-    load("nvidia", "nvidia-uvm", "amdgpu")
+    load()
     judgement = doctor()
-    for each in judgement.verdicts:
-        if each.status not in {"PASS", "SKIP"}:
-            print(each)
     (log,) = of(judgement, "klog.nv.xid")
     assert log.status == "UNKNOWN"
-    assert "not permitted" in log.reason or "denied" in log.reason
+    assert "kernel.dmesg_restrict is 1, so only root (CAP_SYSLOG) may read the kernel's log" in log.reason
     for gate in ("dev.render", "dev.amd.kfd"):
         found = [each for each in of(judgement, gate) if each.status == "FAIL"]
         assert found, of(judgement, gate)
@@ -66,10 +63,7 @@ def test_a_user_in_no_group() -> None:
 @pytest.mark.proves("dev.render", "PASS", on="vm")
 @pytest.mark.proves("dev.amd.kfd", "PASS", on="vm")
 def test_a_user_in_the_groups_of_the_nodes() -> None:
-    load("nvidia", "nvidia-uvm", "amdgpu")
+    load()
     judgement = doctor(VIDEO, RENDER)
     for gate in ("dev.render", "dev.amd.kfd"):
         assert {each.status for each in of(judgement, gate)} == {"PASS"}, of(judgement, gate)
-    for each in judgement.verdicts:
-        if each.status not in {"PASS", "SKIP"}:
-            print(each)

@@ -21,13 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND_LINE", "Hardware"]
 
-COMMAND_LINE = " ".join(
-    (
-        "console=ttyS0 quiet loglevel=3 panic=-1 log_buf_len=4M",
-        "mitigations=off",  # an emulated processor is twice as fast
-        "modprobe.blacklist=amdgpu module_blacklist=radeon",  # what tests of such lines find here
-    )
-)
+_CONSOLE = "console=ttyS0 quiet loglevel=3 panic=-1 log_buf_len=4M"
+_FAST = "mitigations=off"  # with them an emulated processor needs twice as long
+_TESTED = "modprobe.blacklist=amdgpu module_blacklist=radeon"  # what tests of such lines find
+COMMAND_LINE = f"{_CONSOLE} {_FAST} {_TESTED}"
 
 
 @dataclass(slots=True)

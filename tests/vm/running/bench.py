@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tests.vm.running.qmp import MonitorError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.vm.hardware.topology import Hardware
     from tests.vm.running.qmp import Monitor
 
@@ -22,7 +24,7 @@ class Bench:
 
     def do(self, request: dict[str, Any]) -> dict[str, str]:
         """Do what the guest asks for: `{"do": "train", "card": "rtx1", …}`. Returns `ok` or `error` with words."""
-        actions = {
+        actions: dict[str, Callable[..., None]] = {
             "train": self._train,
             "fall_off": self._fall_off,
             "come_back": self._come_back,

@@ -1,0 +1,158 @@
+"""A session of pytest goes on when a card is unplugged or falls off the bus, and says what happened to which test."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.vm.guest.drivers import load, unload_all
+from tests.vm.guest.judging import machine
+from tests.vm.guest.port import ask
+from tests.vm.guest.sessions import session
+from tests.vm.guest.system import RADEON1, kernel_log, present
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+UNFIT = """
+import pytest
+
+
+@pytest.mark.gpu(vendor="nvidia", count=3)
+def test_all_of_nvidia(gpus):
+    raise AssertionError("one of them is lost")
+
+
+@pytest.mark.gpu(vendor="nvidia", count=2)
+def test_those_that_answer(gpus):
+    assert {gpu.id for gpu in gpus} == {"nvidia0", "nvidia1"}
+
+
+@pytest.mark.gpu(vendor="amd")
+def test_the_other_vendor(gpu):
+    assert gpu.id == "amd0"
+"""
+
+UNPLUGGED = """
+import os
+import time
+
+import pytest
+
+from tests.vm.guest.port import ask
+
+
+@pytest.mark.gpu(vendor="amd")
+def test_before(each_gpu):
+    assert os.path.exists(f"/dev/dri/{each_gpu.drm.card}")
+
+
+def test_somebody_pulls_a_card():
+    ask("unplug", card="radeon1")
+    end = time.monotonic() + 60
+    while os.path.exists("/sys/bus/pci/devices/0000:82:00.0"):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.mark.gpu(vendor="amd")
+def test_after(each_gpu):
+    assert os.path.exists(f"/dev/dri/{each_gpu.drm.card}")
+
+
+@pytest.mark.gpu(vendor="nvidia")
+def test_the_other_vendor(gpu):
+    assert os.path.exists(f"/dev/dri/{gpu.drm.card}")
+"""
+
+FALLEN = '''
+import os
+
+import pytest
+
+from tests.vm.guest.port import ask
+
+
+def opened(gpu):
+    """Open the node of an NVIDIA GPU, which touches it."""
+    folder = f"/proc/driver/nvidia/gpus/{gpu.pci_address}/information"
+    minor = open(folder).read().split("Device Minor:")[1].split()[0]
+    os.close(os.open(f"/dev/nvidia{minor}", os.O_RDWR))
+
+
+@pytest.mark.gpu(vendor="nvidia")
+def test_before(each_gpu):
+    opened(each_gpu)
+
+
+def test_a_card_is_lost():
+    ask("fall_off", card="rtx2")
+
+
+@pytest.mark.gpu(vendor="nvidia")
+def test_after(each_gpu):
+    opened(each_gpu)
+
+
+@pytest.mark.gpu(vendor="amd")
+def test_the_other_vendor(gpu):
+    assert os.path.exists(f"/dev/dri/{gpu.drm.card}")
+'''
+
+
+def outcomes(folder: Path, source: str, *arguments: str) -> tuple[dict[str, str], str]:
+    """Run a session that must end by itself; return the outcome of each test, and what was printed."""
+    done = session(folder, source, "-rA", "-o", "gpu_helper_deadline=60", *arguments)
+    print(done.stdout, done.stderr)
+    assert done.returncode == 1
+    assert "INTERNALERROR" not in done.stdout
+    told = re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED) .*?::(\S+)", done.stdout, re.MULTILINE)
+    return {name: outcome for outcome, name in told}, done.stdout
+
+
+@pytest.fixture
+def lost_again() -> Iterator[None]:
+    """Put rtx2 back on the bus, and have the driver start it anew."""
+    load()
+    yield
+    ask("come_back", card="rtx2")
+    unload_all()
+
+
+def test_a_card_that_is_lost_before_the_session(tmp_path: Path, lost_again: None) -> None:
+    ask("fall_off", card="rtx2")
+    found, text = outcomes(tmp_path, UNFIT)
+    words = (
+        "pcie.config_space: nvidia2 (0000:83:00.0) does not answer on the bus any more although nvidia still holds it"
+    )
+    assert found == {
+        "test_all_of_nvidia": "ERROR",
+        "test_those_that_answer": "PASSED",
+        "test_the_other_vendor": "PASSED",
+    }
+    assert "FAIL    pcie.config_space  nvidia2 (0000:83:00.0)  blocks" in text
+    assert "Power the machine off completely" in text
+    assert f"0000:44:00.0 (fits), 0000:83:00.0 ({words})" in text.partition("ERROR at setup of test_all_of_nvidia")[2]
+    assert "1 test (unfit): needs 3 NVIDIA GPUs" in text
+
+
+def test_a_card_that_falls_off_the_bus_during_a_session(tmp_path: Path, lost_again: None) -> None:
+    found, text = outcomes(tmp_path, FALLEN)
+    assert found.pop("test_after[nvidia2]") == "FAILED"
+    assert set(found.values()) == {"PASSED"}
+    assert len(found) == 7
+    assert "Input/output error" in text
+    assert "NVRM: Xid (PCI:0000:83:00): 79" in kernel_log()
+
+
+def test_a_card_that_is_unplugged_during_a_session(tmp_path: Path) -> None:
+    load()
+    found, _ = outcomes(tmp_path, UNPLUGGED)
+    assert not present(RADEON1)
+    assert found.pop("test_after[amd1]") == "FAILED"
+    assert set(found.values()) == {"PASSED"}
+    assert len(found) == 5
+    assert RADEON1 not in {gpu.pci_address for gpu in machine().gpus}
