@@ -42,6 +42,8 @@ _GIVEN_AWAY = {
 # nova-core's driver is registered under several spellings, depending on the kernel.
 _NOVA = {"nova_core", "nova-core", "novacore", "NovaCore"}
 
+NO_LINE = "no such line"
+
 _DEVICES = "/sys/bus/pci/devices"
 
 
@@ -82,7 +84,7 @@ def _judge(subject: Subject, gpu: Gpu, functions: list[Gpu], *, told: bool) -> F
     link = Evidence(
         source=(fact.source if fact is not None else "") or f"{_DEVICES}/{gpu.pci_address}/driver",
         found=gpu.driver or "no link",
-        expected=" or ".join(OWN_DRIVERS[gpu.vendor]),
+        expected=_expected(gpu),
     )
     if is_own(gpu):
         return passed(f"{gpu.driver} holds it", link, on=[gpu])
@@ -118,9 +120,18 @@ def _judge(subject: Subject, gpu: Gpu, functions: list[Gpu], *, told: bool) -> F
         # Level Zero's loader comes along with hwloc and compilers: no sign that anybody computes on a display's GPU.
         return warned(f"{state}: this integrated GPU cannot be used, though {wanted}", link, on=[gpu])
     more, fix = _help(subject, gpu, away)
-    expected = " or ".join(OWN_DRIVERS[gpu.vendor])
+    if gpu.driver is None and away is None and not promised and any(each.expected == NO_LINE for each in more):
+        # `prime-select intel` does this to a laptop whose NVIDIA software stays installed.
+        words = f"{state}: a line keeps {_expected(gpu)} out, though {wanted}"
+        return warned(words, link, *more, on=[gpu], action="nothing, if that is on purpose", fix=fix)
+    expected = _expected(gpu)
     words = f"{state} instead of {expected}" if gpu.driver else f"{state}: {expected} is not bound"
     return failed(f"{words}, though {wanted}", link, *more, on=[gpu], action=_action(gpu, away), fix=fix)
+
+
+def _expected(gpu: Gpu) -> str:
+    """Name the drivers that could hold it."""
+    return " or ".join(OWN_DRIVERS[gpu.vendor])
 
 
 def _promised(subject: Subject, vendor: str) -> int:
@@ -160,7 +171,7 @@ def _help(subject: Subject, gpu: Gpu, away: str | None) -> tuple[list[Evidence],
         return ids, ()
     own = OWN_DRIVERS[gpu.vendor]
     blocks = [block for name in own for block in rules.blocks(name)]
-    evidence = [Evidence(source=block.where, found=block.text, expected="no such line") for block in blocks[:4]]
+    evidence = [Evidence(source=block.where, found=block.text, expected=NO_LINE) for block in blocks[:4]]
     if gpu.driver is None:
         if blocks:
             return evidence, let_in(subject, blocks[0])

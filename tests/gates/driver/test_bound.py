@@ -95,9 +95,9 @@ def test_a_driver_override_is_a_wish_too() -> None:
 def test_a_card_without_a_driver_names_the_line_that_keeps_the_driver_out() -> None:
     machine = wanting("rtx4090").with_wrong_driver("nvidia0", None)
     machine = machine.with_file("/etc/modprobe.d/local.conf", "# for the move\ninstall nvidia /bin/false\n")
-    wrong = verdict(machine, GATE)
+    wrong = verdict(machine, GATE, promised={"cuda": 1})
     assert wrong.blocks
-    assert wrong.reason.startswith("no driver holds it: nvidia is not bound, though ")
+    assert wrong.reason == "no driver holds it: nvidia is not bound, though cuda:1 is promised"
     assert ("/etc/modprobe.d/local.conf:2", "install nvidia /bin/false") in [
         (each.source, each.found) for each in wrong.evidence
     ]
@@ -192,3 +192,21 @@ def test_an_intel_display_gpu_without_a_driver_blocks_nothing_unless_it_is_asked
     assert {each.status for each in verdicts(machine, GATE)} == {"PASS", "WARN"}
     assert judged(machine, GATE).fit
     assert not judged(machine, GATE, promised={"intel": 1}).fit
+
+
+@pytest.mark.proves(GATE, "WARN", on="tree")
+def test_a_card_that_a_line_keeps_without_its_driver_is_no_failure_unless_promised() -> None:
+    """What `prime-select intel` (nvidia-prime) leaves of a laptop: the software stays, the module is kept out."""
+    machine = (
+        a_machine()
+        .with_gpu("rtx4090", driver=None)
+        .with_file("/usr/lib/x86_64-linux-gnu/libcuda.so.1", b"\x7fELF")
+        .with_file(
+            "/lib/modprobe.d/blacklist-nvidia.conf", "blacklist nvidia\nblacklist nvidia-drm\nalias nvidia off\n"
+        )
+    )
+    said = verdict(machine, GATE)
+    assert said.status == "WARN"
+    assert said.reason.startswith("no driver holds it: a line keeps nvidia out, though ")
+    assert said.action == "nothing, if that is on purpose"
+    assert verdict(machine, GATE, promised={"cuda": 1}).blocks
