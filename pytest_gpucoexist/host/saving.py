@@ -21,8 +21,8 @@ def save_file(path: str, text: str, *, mode: int = 0o644) -> None:
         os.chmod(folder, 0o755)
     temporary = os.path.join(folder, f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
-            os.fchmod(file.fileno(), mode)
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            os.chmod(temporary, mode)
             file.write(text.encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())

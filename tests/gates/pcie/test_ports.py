@@ -128,6 +128,8 @@ def test_packets_that_a_port_does_not_take() -> None:
     found = verdict(with_payloads(0, 1), "pcie.mps")
     assert found.status == "WARN"
     assert found.reason == "0000:01:00.0 sends packets of 256 bytes, the port above takes 128"
+    guest = with_payloads(0, 1).with_file("/proc/cpuinfo", "flags\t\t: fpu hypervisor\n")
+    assert verdict(guest, "pcie.mps").reason == "in a virtual machine: the port above is emulated"
 
 
 @pytest.mark.proves("pcie.mps", "PASS", on="recording")
