@@ -341,3 +341,39 @@ def test_any_answer_of_journalctl_is_survived(data: bytes) -> None:
 @given(st.text(max_size=400))
 def test_any_text_is_cleaned(text: str) -> None:
     assert set(telling_lines(text).split("\n")) <= {*text.split("\n"), ""}
+
+
+def test_a_device_of_the_right_number_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = KernelLog(status="ok", text="x", source="/dev/kmsg", complete=True)
+    monkeypatch.setattr("pytest_gpucoexist.host.kernel_log.read_kmsg", lambda _path: whole)
+    box = MemoryHost(nodes={"/dev/kmsg": Node(kind="chardev", mode=0o644, major=1, minor=11)})
+    assert local_kernel_log(box, allow_programs=True) is whole
+
+
+@pytest.mark.parametrize(("journal", "source"), [(entries(FIRST, XID), "journald"), (entries(XID), "/dev/kmsg")])
+def test_a_buffer_that_went_round_is_completed_from_the_journal(
+    monkeypatch: pytest.MonkeyPatch, journal: Completed, source: str
+) -> None:
+    half = KernelLog(status="ok", text="x", source="/dev/kmsg", complete=False, first_sequence=99)
+    monkeypatch.setattr("pytest_gpucoexist.host.kernel_log.read_kmsg", lambda _path: half)
+    box = MemoryHost(
+        nodes={"/dev/kmsg": Node(kind="chardev", mode=0o644, major=1, minor=11)}, programs={JOURNAL: journal}
+    )
+    assert local_kernel_log(box, allow_programs=True).source == source
+    assert local_kernel_log(box, allow_programs=False).source == "/dev/kmsg"
+
+
+def test_a_device_that_breaks_or_is_forbidden_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: str) -> KernelLog:
+        raise fault(errno.EIO, path)
+
+    monkeypatch.setattr("pytest_gpucoexist.host.kernel_log.read_kmsg", broken)
+    box = MemoryHost(nodes={"/dev/kmsg": Node(kind="chardev", mode=0o644, major=1, minor=11)})
+    log = local_kernel_log(box, allow_programs=False)
+    assert (log.status, log.detail) == ("broken", "/dev/kmsg: Input/output error")
+    assert "this user may not open it" in str(local_kernel_log(_Refused(), allow_programs=False).detail)
+
+
+def test_a_journal_that_hangs_is_broken() -> None:
+    log = journal_log(MemoryHost(programs={JOURNAL: Completed(returncode=None, timed_out=True)}))
+    assert (log.status, log.detail) == ("broken", "no answer within 3 s")

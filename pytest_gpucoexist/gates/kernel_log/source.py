@@ -82,7 +82,8 @@ def baseline(subject: Subject) -> Iterator[Finding]:
         yield missing
         return
     evidence = log_evidence(subject)
-    if evidence.session_s is None and not any(record.wall_s is not None for record in evidence.records):
+    clocked = evidence.session_s is not None and any(record.time_s is not None for record in evidence.records)
+    if not clocked and not any(record.wall_s is not None for record in evidence.records):
         yield unknown(
             "the lines of this log carry no time that can be compared with the session's",
             Evidence(source=evidence.log.source, found="no times"),

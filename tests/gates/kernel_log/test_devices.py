@@ -249,3 +249,50 @@ def test_a_log_without_levels_leaves_unknown_errors_open() -> None:
     assert says(said(logged("[    5.000000] usb 1-1: hello", boot=boot), "klog.unknown_gpu_error"), "UNKNOWN")
     named = "[    5.000000] [drm:amdgpu_foo [amdgpu]] *ERROR* something new went wrong"
     assert says(said(logged(named, boot=boot), "klog.unknown_gpu_error"), "WARN")
+
+
+DECLINED = "xe 0000:00:02.0: Your graphics device 56a1 is not officially supported"
+
+
+def test_a_gpu_that_one_driver_declined_and_the_other_took_is_well() -> None:
+    """geerlingguy/raspberry-pi-pcie-devices#510: xe declines what i915 drives."""
+    assert says(said(logged(DECLINED, wanting("uhd770")), "klog.intel.hang"), "PASS")
+
+
+@pytest.mark.parametrize(("software", "status"), [(True, "FAIL"), (False, "WARN")])
+def test_a_gpu_that_no_driver_took_fails_where_it_is_wanted(software: bool, status: str) -> None:
+    """NixOS/nixpkgs#448998."""
+    machine = (wanting("uhd770") if software else a_machine().with_gpu("uhd770")).with_wrong_driver("intel0", None)
+    text = "xe 0000:00:02.0: probe with driver xe failed with error -105"
+    verdict = one(said(logged(text, machine), "klog.intel.hang"), status)
+    assert not verdict.blocks
+
+
+def test_links_without_a_bridge_are_no_problem_at_boot() -> None:
+    text = "NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!"
+    assert says(said(logged(text), "klog.nv.nvlink"), "PASS")
+    assert says(said(logged(text), "klog.nv.nvlink", session_s=50), "WARN")
+
+
+def test_a_refused_module_of_a_vendor_without_a_gpu_here_is_no_problem() -> None:
+    text = "amdgpu: disagrees about version of symbol drm_sched_init"
+    assert says(said(logged(text, wanting("rtx4090")), "klog.module"), "PASS")
+
+
+def test_a_page_budget_that_is_used_up_outlives_resets() -> None:
+    text = "amdgpu 0000:04:00.0: amdgpu: Saved bad pages 24 reaches threshold value 24\n"
+    text += "amdgpu 0000:04:00.0: amdgpu: GPU reset(1) succeeded!"
+    assert says(said(logged(text), "klog.amd.ras"), "FAIL")
+
+
+def test_a_driver_that_registered_a_gpu_which_is_not_there_any_more() -> None:
+    text = "<6>[   20.0] [drm] Initialized nvidia-drm 0.0.0 20160202 for 0000:0d:00.0 on minor 4"
+    verdict = one(said(logged(text), "klog.map_bdf"), "WARN")
+    assert verdict.reason == (
+        "the kernel's log speaks of an NVIDIA GPU at 0000:0d:00, and nothing is there on the bus now"
+    )
+
+
+def test_a_machine_without_a_bus_has_nothing_to_compare() -> None:
+    machine = a_machine().with_gpu("rtx4090").without("/sys/bus/pci/devices")
+    assert {each.status for each in said(logged("", machine), "klog.map_bdf").verdicts} == {"SKIP"}

@@ -12,6 +12,8 @@ from tests.gates.judging import judged
 from tests.gates.kernel_log.logs import AMD, BOOT, about, logged, one, said, says, workstation
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_gpucoexist.model.verdicts import Judgement
     from pytest_gpucoexist.testing.builder import MachineBuilder
 
@@ -203,3 +205,37 @@ def test_a_record_about_something_else() -> None:
 
 def test_this_is_about_machines_with_a_workstation_s_files() -> None:
     assert says(said(workstation(), "klog.bert"), "UNKNOWN")
+
+
+@pytest.mark.parametrize(
+    ("failure", "found"),
+    [(FileNotFoundError(errno.ENOENT, "No such file or directory"), "No such file"), (None, "no answer within 3 s")],
+    ids=["not-installed", "hangs"],
+)
+def test_journalctl_that_does_not_answer_leaves_it_open(failure: OSError | None, found: str) -> None:
+    host = logged("").host()
+
+    def run(argv: Sequence[str], *, timeout_s: float = 5.0) -> Completed:
+        if failure is not None:
+            raise failure
+        return Completed(returncode=None, timed_out=True)
+
+    host.run = run  # type: ignore[method-assign]
+    verdict = one(judged(host, GATE), "UNKNOWN")
+    assert any(found in each.found for each in verdict.evidence)
+
+
+def test_a_dump_that_cannot_be_read_is_still_a_dump() -> None:
+    path = "/sys/fs/pstore/dmesg-efi_pstore-176722000101001"
+    machine = stored().with_file(path, OOPS).with_error(path, errno.EACCES)
+    assert "it left a dump" in one(said(machine, GATE), "WARN").reason
+
+
+def test_a_memory_image_without_a_log_is_told() -> None:
+    machine = logged("").with_file("/var/crash/202512312200/vmcore.202512312200", "x")
+    assert "kdump saved its memory" in one(said(machine, GATE), "WARN").reason
+
+
+def test_names_that_are_no_time_are_no_dumps() -> None:
+    machine = stored().with_file("/sys/fs/pstore/.keep", "").with_file("/var/crash/202599992260/dmesg.1", OOPS)
+    assert says(said(machine, GATE), "PASS")

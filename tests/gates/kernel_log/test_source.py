@@ -217,3 +217,23 @@ def test_a_record_of_the_judgement_says_the_same(tmp_path: Path) -> None:
         (each.id, each.status, each.devices) for each in before.verdicts
     ]
     assert after.unfit.keys() == before.unfit.keys() == {AMD}
+
+
+def test_lines_without_any_time_cannot_be_told_from_new_ones() -> None:
+    host = reading(whole("Linux version 6.8.0 (x)\nNVRM: hello\n"))
+    assert says(judged(host, "klog.baseline", level="quick", since_s=host.time() - 10), "UNKNOWN")
+
+
+def test_a_session_whose_records_were_overwritten_is_unknown() -> None:
+    host = reading(whole(KMSG, complete=False, lost=5))
+    assert says(judged(host, "klog.baseline", level="quick", since_s=host.time() - 10), "UNKNOWN")
+
+
+def test_an_empty_log_shows_nothing() -> None:
+    assert says(judged(reading(whole("")), "klog.nv.xid", level="quick"), "UNKNOWN")
+
+
+def test_an_uptime_that_makes_no_sense_leaves_all_lines_in_the_past() -> None:
+    machine = logged("NVRM: Xid (PCI:0000:01:00): 94, pid=1, name=x, Ch 00000008").with_file("/proc/uptime", "soon\n")
+    host = machine.host()
+    assert says(judged(host, "klog.nv.xid", level="quick", since_s=host.time() - 4000), "WARN")
