@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpucoexist.gates.asked import VENDOR_NAMES, asked_by_name
+from pytest_gpucoexist.gates.asked import VENDOR_NAMES, asked_by_name, promise_of
 from pytest_gpucoexist.gates.boards import no_reply
 from pytest_gpucoexist.gates.driver_l1.answers import cause_of, driven, hung
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
@@ -127,21 +127,23 @@ def levelzero(subject: Subject) -> Iterator[Finding]:
         yield passed("Level Zero initialises", evidence, on=on)
     else:
         words = _ZE.get(code, f"result {code:#x}")
-        say: Any = failed if asked_by_name(subject, "intel") else warned
+        say: Any = failed if promise_of(subject, "intel") else warned
         yield say(f"Level Zero does not initialise: {words}", evidence, on=on)
 
 
 def _refused(subject: Subject, reply: HelperReply, name: str, on: list[Gpu], vendor: str) -> Finding:
-    """Say why a library was not loaded; one that is not installed is a fault where this run names its vendor."""
+    """Say why a library was not loaded; one that is not installed is a fault where its vendor is promised."""
     cause = cause_of(reply)
     evidence = Evidence(source=name, found=reply.detail or reply.status, expected="it loads")
     if cause == "library":
         return failed(f"{name} does not load: {reply.detail}", evidence, on=on)
     if cause == "no-library":
-        asked = asked_by_name(subject, vendor)
-        if asked is None:
-            return skipped(f"{name} is not installed, and no test here asks for {VENDOR_NAMES[vendor]}", on=on)
-        return failed(f"{name} is not installed, and {asked}", evidence, on=on)
+        promise, asked = promise_of(subject, vendor), asked_by_name(subject, vendor)
+        if promise is not None:
+            return failed(f"{name} is not installed, and {promise}", evidence, on=on)
+        if asked is not None:
+            return warned(f"{name} is not installed, and {asked}", evidence, on=on)
+        return skipped(f"{name} is not installed, and no test here asks for {VENDOR_NAMES[vendor]}", on=on)
     if hung(reply) is not None:
         return unknown(f"{name}: {reply.detail}; see drv.query_timeout", on=on)
     return no_reply(reply, name, tuple(on))

@@ -1,0 +1,5 @@
+"""The fake drivers, loaded by this process's children."""
+
+from tests.vendor.conftest import machine
+
+__all__ = ["machine"]
