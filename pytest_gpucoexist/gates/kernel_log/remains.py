@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_gpucoexist.gates.kernel_log.evidence import shorten
 from pytest_gpucoexist.gates.kernel_log.traces import crash_of, module_of
 from pytest_gpucoexist.kernellog.parse import parse_log
+from pytest_gpucoexist.kernellog.stamps import wall_clock
 from pytest_gpucoexist.model.verdicts import Evidence
 
 if TYPE_CHECKING:
@@ -197,7 +197,5 @@ def _kdump_time(name: str) -> float | None:
     match = _KDUMP.fullmatch(name)
     if match is None:
         return None
-    year, month, day, hour, minute = map(int, match.groups())
-    if not (1990 <= year < 2200 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60):
-        return None
-    return float(calendar.timegm((year, month, day, hour, minute, 0)))
+    year, month, day, hour, minute = match.groups()
+    return wall_clock(f"{year}-{month}-{day}T{hour}:{minute}:00+00:00 ")[0]
