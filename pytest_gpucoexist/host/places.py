@@ -29,9 +29,10 @@ _TELLING = re.compile(
     re.IGNORECASE,
 )
 _ORDINARY = re.compile(
-    r"\.?(?:applications|bin|cache|conda|config|containers|data|dist|env|envs|home|include|info|lib\d*|lib-dynload|local"
+    r"\.?(?:applications|bin|cache|conda|config|containers|data|dist|dockerenv|env|envs|home|include|info"
+    r"|lib\d*|lib-dynload|local"
     r"|media|mnt|opt|pkgs|root|scratch|share|src|srv|stubs|targets|tmp|usr|Users|v?env"
-    r"|versions?|virtualenvs|work|workspace)"
+    r"|singularity\.d|versions?|virtualenvs|work|workspace)"
     r"|\.?(?:ana|mini|micro)?(?:conda|mamba|forge)\d?|\.pyenv|x86_64-linux|python(?:\d+(?:\.\d+)*t?)?(?:\.zip)?|python\d+"
     r"|(?:site|dist)-packages|icd\.d|egl_vendor\.d|vendors|gpucoexist|[\d.]+|(?:host|user|name)-[0-9a-f]{6}"
 )

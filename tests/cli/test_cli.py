@@ -272,7 +272,7 @@ def test_a_record_replays_to_the_same_machine(tmp_path: Path, capsys: pytest.Cap
     assert (code, err) == (0, "")
     assert "replayed    gives the same machine" in out
     assert "replaced    serial numbers, UUIDs" in out
-    assert "what nvml and amdsmi replied" in out
+    assert "what nvml, amdsmi, cuda and hip replied" in out
     _code, first, _err = run("show", "--machine", "demo", "--json", capsys=capsys)
     _code, second, _err = run("show", "--machine", path, "--json", capsys=capsys)
     before, after = json.loads(first), json.loads(second)

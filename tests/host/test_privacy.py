@@ -70,7 +70,7 @@ def machine_of_secrets() -> ReplayHost:
         )
         .with_environ(ENVIRON)
         .with_file("/proc/cmdline", "BOOT_IMAGE=/zqkernel root=LABEL=zqdisk iommu=pt zqflag systemd.hostname=zqhost\n")
-        .with_file("/proc/self/cgroup", CGROUP)
+        .with_file("/proc/4711/cgroup", CGROUP)
         .with_file("/etc/ld.so.conf", "/data/zqclient/lib\n/opt/zqvendor/lib64\n")
         .with_file("/data/zqclient/lib/libzqprivate.so.1", "")
         .with_file("/data/zqclient/lib/libcuda.so.570.133.07", "")
