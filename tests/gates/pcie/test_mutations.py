@@ -59,7 +59,12 @@ def machine() -> tuple[Overlaid, tuple[str, ...]]:
     for gpu in ("nvidia0", "nvidia1", "amd0", "amd1", "intel0"):
         for name in ("aer_dev_fatal", "aer_dev_nonfatal", "aer_dev_correctable"):
             built = put(built, gpu, name, "UnsupReq 0\nTOTAL_ERR_X 0\n")
-        files = {"dma_mask_bits": "44\n", "config": space(), "removable": "fixed\n", "mem_info_gtt_total": "1\n"}
+        files: dict[str, str | bytes] = {
+            "dma_mask_bits": "44\n",
+            "config": space(),
+            "removable": "fixed\n",
+            "mem_info_gtt_total": "1\n",
+        }
         for name, content in files.items():
             built = put(built, gpu, name, content)
         for number in range(3):
