@@ -79,7 +79,7 @@ def device_cells(reply: HelperReply, gpu: Gpu) -> Mapping[str, Any] | None:
     for device in found:
         instances = value_of(device, "mig_devices")
         parts = instances if isinstance(instances, list) else []
-        if gpu.uuid is not None and gpu.uuid in {value_of(each, "uuid") for each in (device, *parts)}:
+        if gpu.uuid is not None and any(value_of(each, "uuid") == gpu.uuid for each in (device, *parts)):
             return device
     return None
 

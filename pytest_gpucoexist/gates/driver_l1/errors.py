@@ -94,9 +94,9 @@ def silent(subject: Subject, reply: HelperReply) -> Iterator[tuple[int, tuple[st
 def _faulty(fault: Mapping[str, Any], index: int, on: list[Gpu]) -> Finding:
     detail = str(fault.get("detail"))
     evidence = Evidence(source=f"NVML: handle of device {index}", found=detail, expected="a handle")
-    code = fault.get("code")
-    if code not in _FATAL:
-        code = next((number for words, number in _WORDS.items() if words in detail), None)
+    told = fault.get("code")
+    by_words = next((number for words, number in _WORDS.items() if words in detail), None)
+    code = told if isinstance(told, int) and told in _FATAL else by_words
     if code is None:
         return warned(f"NVML counts it and cannot ask it: {detail}", evidence, on=on)
     words, action = _FATAL[code]

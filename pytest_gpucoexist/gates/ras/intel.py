@@ -46,7 +46,8 @@ def mem_health(subject: Subject) -> Iterator[Finding]:
         yield unknown("what Level Zero says makes no sense: no list of memories", on=on)
         return
     cells = [cell for board in memories if isinstance(board, list) for cell in board if isinstance(cell, dict)]
-    known = [cell["value"] for cell in cells if cell.get("value") in {_OK, _DEGRADED, _CRITICAL, _REPLACE}]
+    values = [cell.get("value") for cell in cells]
+    known = [value for value in values if type(value) is int and value in {_OK, _DEGRADED, _CRITICAL, _REPLACE}]
     evidence = Evidence(source="Level Zero: zesMemoryGetState", found=f"health {known}", expected="1 (OK)")
     if any(value in {_CRITICAL, _REPLACE} for value in known):
         yield failed("memory is critical or to be replaced", evidence, on=on)
