@@ -90,9 +90,10 @@ def reset(subject: Subject) -> Iterator[Finding]:
 @gate(
     "klog.amd.page_fault",
     group="kernel-log",
-    title="No page fault on an AMD GPU",
+    title="No page fault and no refused buffer on an AMD GPU",
     reads=_READS,
-    criterion="no page fault in this session; earlier ones are a warning",
+    criterion="no page fault in this session; earlier ones, and buffers that found no place in this session, are a"
+    " warning",
     why="a kernel or a copy touched memory that is not mapped: a bug of the program, or a peer copy that the machine"
     " cannot do",
     action="Look at the named process; if it copied between GPUs, switch peer access off.",
@@ -101,10 +102,13 @@ def reset(subject: Subject) -> Iterator[Finding]:
     severity="fail",
 )
 def page_fault(subject: Subject) -> Iterator[Finding]:
-    """Judge page faults and their detail lines."""
-    yield from judge_lines(
-        subject, ["amd.page_fault", "amd.l2_fault"], "amd", what="page fault of an AMD GPU", session_only=True
-    )
+    """Judge page faults, their detail lines, and submissions whose buffers had no place."""
+
+    def grade(event: Event) -> Event:
+        return event.graded(None) if event.line.rule == "amd.cs_nomem" and not event.in_session else event
+
+    rules = ["amd.page_fault", "amd.l2_fault", "amd.cs_nomem"]
+    yield from judge_lines(subject, rules, "amd", what="page fault of an AMD GPU", grade=grade, session_only=True)
 
 
 @gate(

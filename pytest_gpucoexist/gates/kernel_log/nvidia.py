@@ -207,9 +207,10 @@ def bar(subject: Subject) -> Iterator[Finding]:
 @gate(
     "klog.nv.nvlink",
     group="kernel-log",
-    title="NVLink without fatal errors",
+    title="NVLink and peer memory without errors",
     reads=_READS,
-    criterion="no fatal NVLink or NVSwitch error",
+    criterion="no fatal NVLink or NVSwitch error in this session; others, and peer memory that lost its context, are a"
+    " warning",
     why="peers behind a broken link hang or get wrong data",
     action="Check the bridge, then reset both peers (all GPUs of an NVSwitch fabric).",
     source="leptonai/gpud PR#1174; NVIDIA/NVSentinel",
@@ -229,7 +230,7 @@ def nvlink(subject: Subject) -> Iterator[Finding]:
 
     yield from judge_lines(
         subject,
-        ["nv.xid", "nv.sxid", "nv.nvlink_mask"],
+        ["nv.xid", "nv.sxid", "nv.nvlink_mask", "nv.peermem"],
         "nvidia",
         what="error of NVLink",
         grade=grade,
