@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.container.place import container_of
 from pytest_gpucoexist.gates.findings import Finding, passed, unknown, warned
+from pytest_gpucoexist.gates.kernel_log.evidence import log_evidence
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence, Fix
 
@@ -144,7 +145,11 @@ def locked_memory(subject: Subject) -> Iterator[Finding]:
     source="leptonai/gpud pkg/kmsg; amd/node-scraper dmesg collector",
 )
 def kernel_log(subject: Subject) -> Iterator[Finding]:
-    """Look for one source that this process may read; opens none."""
+    """Look for one source that this process may read; where the gates of the log have read one, that is it."""
+    log = log_evidence(subject).log
+    if log.status == "ok":
+        yield passed("the kernel's log was read", Evidence(source=log.source, found="read", expected="one source"))
+        return
     seen: list[Evidence] = []
     problem = _read_problem(subject, "/dev/kmsg")
     restricted = (subject.read("/proc/sys/kernel/dmesg_restrict").text or "").strip()

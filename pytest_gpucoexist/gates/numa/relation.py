@@ -32,7 +32,10 @@ def relation(machine: Machine, a: str, b: str) -> Relation:
 
     Raises ValueError for a GPU that the machine does not have.
     """
-    first, second = _gpu(machine, a), _gpu(machine, b)
+    return _between(machine, _gpu(machine, a), _gpu(machine, b))
+
+
+def _between(machine: Machine, first: Gpu, second: Gpu) -> Relation:
     if first.pci_address is not None and first.pci_address == second.pci_address:
         return "SELF"
     if first.upstream is None or second.upstream is None or first.pci_address is None or second.pci_address is None:
@@ -67,7 +70,7 @@ def matrix(machine: Machine) -> list[dict[str, str]]:
                 {
                     "a": first.id,
                     "b": second.id,
-                    "relation": relation(machine, first.key, second.key),
+                    "relation": _between(machine, first, second),
                     "path": path,
                     "note": note,
                 }
