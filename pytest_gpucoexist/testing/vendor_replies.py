@@ -132,17 +132,12 @@ def _nvml_device(index: int, gpu: NvmlGpu, peers: list[int], p2p: Collection[tup
         return {"index": index, "fault": {"status": status, "detail": detail, **code}}
     subvendor, _, subdevice = gpu.subsystem_id.partition(":")
     address = f"{int(gpu.pci_address.split(':')[0], 16):08X}{gpu.pci_address[-8:].upper()}"
+    pci = {"address": address, "device": f"{gpu.device_id}10de", "subsystem": f"{subdevice}{subvendor[2:]}"}
     return {
         "index": index,
         "fault": None,
         "uuid": _nvml(gpu.uuid),
-        "pci": {
-            "value": {
-                "address": address,
-                "device": f"{gpu.device_id}10de",
-                "subsystem": f"{subdevice}{subvendor[2:]}",
-            }
-        },
+        "pci": {"value": pci},
         "name": {"value": gpu.name},
         "minor": {"value": gpu.minor},
         "vbios_version": _nvml(gpu.vbios_version),
