@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import stat
@@ -64,8 +65,6 @@ def test_the_newer_one_counts() -> None:
     from pytest_gpucoexist.model.codec import decode
 
     baseline = decode(Baseline, {**older, "saved_at": older["saved_at"] + 60, "bios_version": "F14"})
-    import dataclasses
-
     newer = to_text(dataclasses.replace(baseline, digest=baseline.computed_digest))
     for folder, other in ((SYSTEM_FOLDER, OWN_FOLDER), (OWN_FOLDER, SYSTEM_FOLDER)):
         machine = remembering(MACHINE, MACHINE, other).with_file(baseline_path(MACHINE, folder), newer)
@@ -144,6 +143,16 @@ def test_what_libraries_tell_is_kept_beside_what_files_tell(tmp_path: Path) -> N
 def test_a_recorded_machine_has_no_place_of_its_own() -> None:
     with pytest.raises(UserError, match="needs a name"):
         save(MACHINE.host(), discover(MACHINE.host()))
+
+
+def test_a_user_saves_in_the_state_folder(tmp_path: Path) -> None:
+    host = MACHINE.with_environ(XDG_STATE_HOME=str(tmp_path)).host()
+    machine = dataclasses.replace(discover(host), simulated=False)
+    assert host.identity().uid != 0
+    assert save(host, machine) == f"{tmp_path}/gpucoexist/baseline-{machine_id(host)}.json"
+    homeless = MACHINE.with_environ(HOME="").host()
+    with pytest.raises(UserError, match="neither XDG_STATE_HOME nor HOME is set"):
+        save(homeless, machine)
 
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:

@@ -92,6 +92,16 @@ def test_a_card_that_was_given_away_is_not_the_hosts() -> None:
     assert verdict(machine, GROUP).reason == "itself bound to vfio-pci: not the host's"
 
 
+def test_groups_that_cannot_be_read() -> None:
+    folder = ONE.host().resolve(f"/sys/bus/pci/devices/{address_of(ONE, 'nvidia0')}")
+    alone = ONE.without(f"{folder}/iommu_group")
+    assert verdict(alone, GROUP).reason == "in no IOMMU group"
+    assert verdict(alone, MODE).reason == "the IOMMU is off or not there"
+    blind = alone.without("/sys/kernel/iommu_groups")
+    assert verdict(blind, GROUP).status == "UNKNOWN"
+    assert verdict(blind, MODE).status == "UNKNOWN"
+
+
 # --- peers ---------------------------------------------------------------------------------------------------------
 
 NV, RADEON, CONFLICT = "mem.iommu.p2p_nv", "mem.iommu.p2p_radeon", "mem.iommu.vendor_conflict"
