@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import lzma
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from pytest_gpucoexist.gates.pcie.config_space import UNCORRECTABLE as UNCORRECTABLE_NAMES
 from pytest_gpucoexist.gates.pcie.errors import counters_of
 from pytest_gpucoexist.host import open_recording
 from pytest_gpucoexist.testing.builder import MachineBuilder, a_machine
@@ -167,6 +170,33 @@ def test_unsupported_requests_are_everyday() -> None:
     # UESta: … UnsupReq+ (`lspci -vvv`, 517 functions).
     machine = put(ONE, "nvidia0", "config", space(aer=(1 << 20, 0, 0x2000), device_status=0b1011))
     assert verdict(machine, LATCHED).status == "PASS"
+
+
+@pytest.mark.proves(LATCHED, "PASS", on="recording")
+@pytest.mark.parametrize("name", ["gpud-lspci-vvv.txt.xz", "stelline-puget-threadripper-pro-wrx90.txt"])
+def test_registers_of_healthy_machines_as_lspci_printed_them(shared: Path, name: str) -> None:
+    """An HGX H100 with 517 functions, a workstation with two RTX 6000 Ada: no register is held against them."""
+    path = shared / "machines/lspci" / name
+    data = lzma.decompress(path.read_bytes()) if name.endswith(".xz") else path.read_bytes()
+    statuses = set()
+    for block in re.split(r"\n\n", data.decode()):
+        status = re.search(r"DevSta:\s*(.*)", block)
+        if status is not None:
+            latched = re.search(r"UESta:\s*(.*)", block)
+            statuses.add((_bits(status[1], DEVICE_STATUS), _bits(latched[1], UNCORRECTABLE_BITS) if latched else None))
+    assert len(statuses) > 1
+    for device_status, uncorrectable in statuses:
+        aer = None if uncorrectable is None else (uncorrectable, 0, 0)
+        machine = put(ONE, "nvidia0", "config", space(aer=aer, device_status=device_status))
+        assert verdict(machine, LATCHED).status == "PASS", (device_status, uncorrectable)
+
+
+DEVICE_STATUS = {"CorrErr": 0, "NonFatalErr": 1, "FatalErr": 2, "UnsupReq": 3}
+UNCORRECTABLE_BITS = {name: bit for bit, name in UNCORRECTABLE_NAMES.items()}
+
+
+def _bits(text: str, names: dict[str, int]) -> int:
+    return sum(1 << bit for name, bit in names.items() if re.search(rf"\b{name}\+", text))
 
 
 def test_without_root_nothing_is_known_and_a_sleeping_gpu_is_left_alone() -> None:
