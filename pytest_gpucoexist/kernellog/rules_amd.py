@@ -28,8 +28,9 @@ RULES: tuple[Rule, ...] = (
         regex=(
             r"GPU reset(?:\(\d+\))? (?:failed|end with ret = -)|Ring \S+ reset fail(?:ed|ure)|Mode[12] reset failed"
             r"|GPU (?:psp )?mode[12] reset failed|ASIC reset failed with error|GPU Recovery Failed|BACO reset failed"
+            r"|GPU pre asic reset failed|psp mode ?1 reset failed"
         ),
-        anchors=("GPU reset", "reset fail", "ASIC reset failed", "GPU Recovery Failed"),
+        anchors=("GPU reset", "reset fail", "GPU Recovery Failed"),
         meaning="a reset did not bring the GPU back",
         action="reboot; power off and on if that does not help",
     ),
@@ -100,9 +101,9 @@ RULES: tuple[Rule, ...] = (
         earlier="warn",
         regex=(
             r"(?:\*ERROR\*|amdgpu:) ring \S+ test failed \(-?\d+\)|\*ERROR\* amdgpu: ring \d+ test failed"
-            r"|IB test failed on \S+ \(-?\d+\)|\bib ring test failed \(-?\d+\)"
+            r"|IB test failed on \S+ \(-?\d+\)|\bib ring test failed \(-?\d+\)|\bamdgpu\b.*IB test timed out"
         ),
-        anchors=(" test failed",),
+        anchors=(" test failed", "IB test timed out"),
         meaning="an engine failed its own test at start-up or after a reset",
         action="update linux-firmware and kernel; power off and on",
     ),
@@ -124,8 +125,11 @@ RULES: tuple[Rule, ...] = (
         vendor="amd",
         severity="fail",
         earlier="warn",
-        regex=r"\b(?:GC|MM)?VM_L2_PROTECTION_FAULT_STATUS(?:_LO32)?:0x|VM_CONTEXT1_PROTECTION_FAULT_STATUS\s+0x",
-        anchors=("PROTECTION_FAULT_STATUS",),
+        regex=(
+            r"\b(?:GC|MM)?VM_L2_PROTECTION_FAULT_STATUS(?:_LO32)?:0x"
+            r"|VM_CONTEXT1_PROTECTION_FAULT_STATUS\s+0x|\bVM fault \(0x[0-9a-f]+, vmid"
+        ),
+        anchors=("PROTECTION_FAULT_STATUS", "VM fault (0x"),
         meaning="details of a page fault on the GPU",
         action="see the page fault line before it",
     ),

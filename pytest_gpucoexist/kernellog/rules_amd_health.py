@@ -17,10 +17,17 @@ RULES: tuple[Rule, ...] = (
         severity="warn",
         regex=(
             r"SMU: (?:I'm not done with your (?:previous )?command|No response msg_reg|response:0xFFFFFFFF)"
-            r"|Failed to export SMU metrics table|SMU may be not in the right state"
+            r"|Failed to export SMU metrics table|SMU may be not in the right state|SMU is in hanged state"
             r"|failed to send (?:pre )?message [0-9a-f]+ (?:0x[0-9a-f]+ )?ret is|last message was failed ret is"
         ),
-        anchors=("SMU: ", "export SMU metrics", "SMU may be not in", "failed to send ", "message was failed ret"),
+        anchors=(
+            "SMU: ",
+            "export SMU metrics",
+            "SMU may be not in",
+            "SMU is in hanged",
+            "failed to send ",
+            "message was failed ret",
+        ),
         meaning="the power management firmware does not answer: sensors, clocks and fans cannot be trusted",
         action="reboot; update the VBIOS and linux-firmware if it comes back",
     ),
@@ -52,9 +59,9 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         regex=(
             r"(?<!\d)(?P<n>[1-9]\d*)(?: new)? uncorrectable hardware errors? detected"
-            r"|uncorrectable hardware error\((?P<ev>\w+)\) detected"
+            r"|uncorrectable hardware error\((?P<ev>\w+)\) detected|Uncorrectable error detected in UMC"
         ),
-        anchors=("uncorrectable hardware error",),
+        anchors=("uncorrectable hardware error", "Uncorrectable error detected in"),
         meaning="the GPU's memory or logic had an error that could not be corrected",
         action="reset the GPU and repeat the work; replace the card if it comes back",
     ),
@@ -92,8 +99,8 @@ RULES: tuple[Rule, ...] = (
         id="amd.poison",
         vendor="amd",
         severity="fail",
-        regex=r"[Pp]oison is (?:consumed by|created)",
-        anchors=("oison is c",),
+        regex=r"[Pp]oison is (?:consumed by|created)|Poison detected in (?:VCN|JPEG)",
+        anchors=("oison is c", "Poison detected in"),
         meaning="bad data was created in, or read from, the GPU's memory",
         action="repeat the work after the reset; replace the card if it comes back",
     ),
@@ -149,8 +156,11 @@ RULES: tuple[Rule, ...] = (
         id="amd.pci_err",
         vendor="amd",
         severity="fail",
-        regex=rf"amdgpu {BDF}: (?:amdgpu: )?PCI error: detected callback",
-        anchors=("PCI error: detected callback",),
+        regex=(
+            rf"(?:amdgpu {BDF}: (?:amdgpu: )?|\[drm\] )PCI error: detected callback"
+            r"|\bamdgpu\b.*PCIe error recovery failed"
+        ),
+        anchors=("PCI error: detected callback", "PCIe error recovery failed"),
         meaning="a PCIe error reached amdgpu",
         action="reseat the card; lower the link generation in the BIOS; reboot",
     ),

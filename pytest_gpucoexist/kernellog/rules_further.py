@@ -51,6 +51,15 @@ RULES: tuple[Rule, ...] = (
         action="blacklist nova_core (and nova_drm) in /etc/modprobe.d, rebuild the initramfs, reboot",
     ),
     Rule(
+        id="amd.lost",
+        vendor="amd",
+        severity="fail",
+        regex=r"\bamdgpu\b.*: device lost from bus!",
+        anchors=("device lost from bus",),
+        meaning="the GPU no longer answers on PCIe",
+        action="power the machine off and on; then check the card's seat, riser, power cables, temperature and ASPM",
+    ),
+    Rule(
         id="amd.radeon_lockup",
         vendor="amd",
         severity="fail",
@@ -97,11 +106,14 @@ RULES: tuple[Rule, ...] = (
         action="restart every program that had used the GPU; look for the hang before it",
     ),
     Rule(
-        id="iommu.amd_timeout",
+        id="iommu.timeout",
         vendor="any",
         severity="warn",
-        regex=r"AMD-Vi: (?:Completion-Wait loop timed out|(?:Event logged )?\[?IOTLB_INV_TIMEOUT)",
-        anchors=("AMD-Vi: ",),
+        regex=(
+            r"AMD-Vi: (?:Completion-Wait loop timed out|(?:Event logged )?\[?IOTLB_INV_TIMEOUT)"
+            r"|DMAR: VT-d detected Invalidation Time-out Error"
+        ),
+        anchors=("AMD-Vi: ", "Invalidation Time-out Error"),
         meaning="a device behind the IOMMU does not answer: it hangs or is gone",
         action="look for the device's own messages; reboot",
     ),
@@ -136,8 +148,8 @@ RULES: tuple[Rule, ...] = (
         id="sys.memory_failure",
         vendor="any",
         severity="warn",
-        regex=r"Memory failure: 0x[0-9a-f]+: |Uncorrected hardware memory error in",
-        anchors=("Memory failure: 0x", "Uncorrected hardware memory"),
+        regex=r"Memory failure: 0x[0-9a-f]+: |Uncorrected hardware memory error in|due to hardware memory corruption",
+        anchors=("Memory failure: 0x", "Uncorrected hardware memory", "hardware memory corruption"),
         meaning="a page of the host's memory was taken out of use after an error",
         action="replace the memory module if it comes back",
     ),

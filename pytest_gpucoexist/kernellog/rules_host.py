@@ -17,7 +17,8 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         # "traps: name[pid] general protection fault ip:…" is a program's own crash.
         regex=(
-            r"BUG: kernel NULL pointer dereference|\bOops: |(?<!traps: )general protection fault(?! ip:)"
+            r"BUG: kernel NULL pointer dereference"
+            r"|\bOops: (?=[0-9a-f]{4}|.*\[#\d)|(?<!traps: )general protection fault(?! ip:)"
             r"|Kernel [Pp]anic\b"
             r"|kernel BUG at|BUG: unable to handle |Unable to handle kernel |\binvalid opcode: \d+ \[#"
         ),
@@ -79,9 +80,10 @@ RULES: tuple[Rule, ...] = (
         severity="warn",
         regex=(
             r"mce: \[Hardware Error\]: Machine check events logged"
-            r"|\[Hardware Error\]: (?:Machine check events logged|CPU ?\d+: Machine Check|System Fatal error)"
+            r"|\[Hardware Error\]: "
+            r"(?:Machine check: |Machine check events logged|CPU ?\d+: Machine Check|System Fatal error)"
         ),
-        anchors=("Machine check events logged", ": Machine Check", "System Fatal error"),
+        anchors=("Machine check events logged", ": Machine Check", "]: Machine check: ", "System Fatal error"),
         meaning="a processor recorded a hardware error",
         action="read it with rasdaemon or mcelog",
     ),

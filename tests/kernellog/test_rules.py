@@ -27,6 +27,9 @@ BENIGN = benign()
 ON_PURPOSE = {
     "pcieport 0000:00:01.1: DPC: error containment capabilities: Int Msg #0": "what a healthy port says at boot",
     "traps: ": "a program's own crash, not the kernel's",
+    "pcieport 0000:00:01.1: pciehp: Slot(0): Link Down/Up ignored": "the port recovered",
+    "cx8800: Oops: no 32bit PCI DMA": "another driver's own words",
+    "saa7134: Oops: IR config error": "another driver's own words",
 }
 
 
