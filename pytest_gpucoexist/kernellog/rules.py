@@ -17,7 +17,7 @@ from pytest_gpucoexist.kernellog import (
 if TYPE_CHECKING:
     from pytest_gpucoexist.kernellog.rule import Rule
 
-__all__ = ["RULES", "rule_named"]
+__all__ = ["RULES"]
 
 RULES: tuple[Rule, ...] = (
     *rules_nvidia.RULES,
@@ -28,10 +28,3 @@ RULES: tuple[Rule, ...] = (
     *rules_host.RULES,
     *rules_further.RULES,
 )
-
-_BY_ID = {rule.id: rule for rule in RULES}
-
-
-def rule_named(rule_id: str) -> Rule | None:
-    """Return the rule of an id such as `nv.xid`, or None."""
-    return _BY_ID.get(rule_id)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpucoexist.kernellog.classify import classify
-from pytest_gpucoexist.kernellog.group import grouped
 from pytest_gpucoexist.kernellog.parse import parse_log
 from pytest_gpucoexist.kernellog.places import normal_address
-from pytest_gpucoexist.kernellog.report import exit_code, findings_in, judge_text, table_rows
+from pytest_gpucoexist.kernellog.report import findings_in, judge_text
 from pytest_gpucoexist.kernellog.xids import XIDS, recovery_action, xid_policy
 
 if TYPE_CHECKING:
@@ -217,39 +216,6 @@ def test_a_device_that_woke_late_is_a_warning() -> None:
     assert _judged(waiting + "amdgpu 0000:03:00.0: ready 2047ms after resume") == [("pci.d3cold", "warn")]
 
 
-# --- stories
-
-
-def test_repetitions_are_folded() -> None:
-    line = "NVRM: Xid (PCI:0000:9b:00): 119, pid=7, name=x, Timeout after 6s of waiting for RPC response"
-    text = f"[ 10.0] {line}\n[ 40.0] {line}\n[ 90.0] {line}\n[ 400.0] {line}\n[ 401.0] {line.replace('9b', '9c')}\n"
-    stories = grouped(findings_in(text))
-    assert [(story.count, story.last_time_s) for story in stories] == [(3, 90.0), (1, 400.0), (1, 401.0)]
-
-
-def test_a_clean_up_follows_its_cause() -> None:
-    text = (
-        "[ 10.0] NVRM: Xid (PCI:0000:dc:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 09\n"
-        "[ 11.0] NVRM: Xid (PCI:0000:dc:00): 45, pid=1, name=x, Ch 00000001\n"
-        "[ 60.0] NVRM: Xid (PCI:0000:dc:00): 45, pid=1, name=x, Ch 00000001 caused by previous Xid 149\n"
-        "[ 61.0] NVRM: Xid (PCI:0000:dd:00): 45, pid=2, name=x, Ch 00000001\n"
-    )
-    stories = grouped(findings_in(text))
-    assert [(story.finding.xid, story.finding.pci_address) for story in stories] == [
-        (149, "0000:dc:00.0"),
-        (45, "0000:dd:00.0"),
-    ]
-
-
-def test_a_lost_gpu_is_told_once() -> None:
-    text = (
-        "[ 10.0] NVRM: Xid (PCI:0000:09:00): 79, pid=0, GPU has fallen off the bus.\n"
-        "[ 10.1] NVRM: GPU 0000:09:00.0: GPU has fallen off the bus.\n"
-    )
-    assert [story.finding.rule for story in grouped(findings_in(text))] == ["nv.xid"]
-    assert [story.finding.rule for story in grouped(findings_in(text.split("\n")[1]))] == ["nv.fallen_off_bus"]
-
-
 # --- the report
 
 
@@ -261,24 +227,3 @@ def test_the_json_has_the_fields_that_were_asked_for() -> None:
     assert (entry["rule"], entry["severity"], entry["vendor"]) == ("nv.xid", "fail", "nvidia")
     assert (entry["pci_address"], entry["xid"]) == ("0000:44:00.0", 79)
     assert judge_text("") == {"findings": []}
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("", 2),
-        (" \r\n\0", 2),
-        ("usb 1-1: new device", 0),
-        ("sched: RT throttling activated", 0),
-        ("NVRM: Xid (PCI:0000:44:00): 79, gone", 1),
-    ],
-)
-def test_exit_codes(text: str, code: int) -> None:
-    assert exit_code(text, findings_in(text)) == code
-
-
-def test_rows_of_a_table() -> None:
-    (row,) = table_rows(findings_in("[ 1.0] NVRM: Xid (PCI:0000:44:00): 79, gone"))
-    assert row[:3] == ("fail", "0000:44:00.0", "nv.xid 79")
-    assert "no longer answers" in row[3]
-    assert row[4] == "[ 1.0] NVRM: Xid (PCI:0000:44:00): 79, gone"
