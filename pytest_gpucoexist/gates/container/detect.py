@@ -25,7 +25,7 @@ _FLAGS = re.compile(r"^flags\s*:.*\bhypervisor\b", re.MULTILINE)
     group="container",
     severity="info",
     needs_gpu=False,
-    title="what kind of place this is",
+    title="What kind of place this is",
     reads="/.dockerenv, /run/.containerenv, /proc/*/cgroup, /proc/self/uid_map, the flag hypervisor in "
     "/proc/cpuinfo, /dev/dxg",
     criterion="it can be told whether this is a container, a virtual machine, or neither",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.container.place import container_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["library_versions"]
 
 _FILES = {"cuda": "libcuda", "nvml": "libnvidia-ml"}
+_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)\Z")
 
 
 @gate(
@@ -27,7 +29,7 @@ _FILES = {"cuda": "libcuda", "nvml": "libnvidia-ml"}
     vendors=("nvidia",),
     severity="fail",
     blocking=True,
-    title="the container's NVIDIA libraries are those of the host's driver",
+    title="The container's NVIDIA libraries are those of the host's driver",
     reads="/proc/driver/nvidia/version, and the versions in the names of libcuda.so.* and libnvidia-ml.so.*",
     criterion="the version of the kernel module and of each library are equal (CUDA's compat packages may be newer)",
     why="a driver that was updated on the host under a running container, or libraries baked into the image: NVML says "
@@ -55,12 +57,11 @@ def library_versions(subject: Subject) -> Iterator[Finding]:
     wrong: list[Evidence] = []
     right: list[Evidence] = []
     for name, stem in _FILES.items():
-        first = next((each for each in subject.machine.runtimes if each.name == name and _is_drivers(each)), None)
-        version = None if first is None else _version(first)
-        if first is None or version is None:
-            continue
-        evidence = Evidence(source=first.path or first.source or name, found=f"{stem} {version}", expected=kernel)
-        (right if version == kernel else wrong).append(evidence)
+        found = _loaded(subject, name, stem)
+        if found is not None:
+            path, version = found
+            evidence = Evidence(source=path, found=f"{stem} {version}", expected=kernel)
+            (right if version == kernel else wrong).append(evidence)
     module = Evidence(source=VERSION_FILE, found=kernel)
     if wrong:
         said = " and ".join(each.found for each in wrong)
@@ -71,12 +72,26 @@ def library_versions(subject: Subject) -> Iterator[Finding]:
         yield unknown("no libcuda or libnvidia-ml was found whose name tells its version", module, on=gpus)
 
 
+def _loaded(subject: Subject, name: str, stem: str) -> tuple[str, str] | None:
+    """Return the path and the version of the file that the loader takes: what its soname leads to.
+
+    An image can hold an older libcuda beside the one that was mounted; the link decides between them.
+    """
+    paths = [each.path for each in subject.machine.runtimes if each.name == name and _is_drivers(each)]
+    for path in paths:
+        if path is None:
+            continue
+        folder = path.rpartition("/")[0]
+        try:
+            path = subject.host.resolve(f"{folder}/{stem}.so.1")
+        except OSError:
+            pass  # no link: the file itself is all that there is
+        version = _VERSION.search(path)
+        return (path, version[1]) if version is not None else None
+    return None
+
+
 def _is_drivers(runtime: Runtime) -> bool:
-    """Leave out what is meant to differ: CUDA's forward compatibility packages, the toolkit's stubs."""
-    path = runtime.path or ""  # what a helper told has none: it names the version that answered, not the file
+    """Leave out what is meant to differ (CUDA's forward compatibility, stubs), and what a helper told without a file."""
+    path = runtime.path or ""
     return runtime.kind == "runtime" and path.startswith("/") and "/compat" not in path and "/stubs/" not in path
-
-
-def _version(runtime: Runtime) -> str | None:
-    version = (runtime.built_for or "").removeprefix("driver ") if runtime.name == "cuda" else runtime.version or ""
-    return version if "." in version else None

@@ -80,7 +80,7 @@ def permits(rules: tuple[DeviceRule, ...], major: int, minor: int) -> bool:
     severity="fail",
     blocking=True,
     needs_gpu=False,
-    title="the container has kept its NVIDIA devices",
+    title="The container has kept its NVIDIA devices",
     reads="rights on /dev/nvidiactl against its mode, devices.list of the control group; from level standard on, "
     "opening the node, and NVML",
     criterion="what the node's mode allows is allowed",
@@ -150,7 +150,7 @@ def _lost(subject: Subject, gpus: list[Gpu], reason: str, evidence: list[Evidenc
     group="container",
     vendors=("nvidia",),
     severity="info",
-    title="containers keep their devices when systemd reloads",
+    title="Containers keep their devices when systemd reloads",
     reads="on a host with NVIDIA's container runtime: the link /dev/char/195:255",
     criterion="the link exists",
     why="without it systemd drops the device rules of running containers at daemon-reload, and they lose their GPUs",

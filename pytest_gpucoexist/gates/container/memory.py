@@ -31,7 +31,7 @@ _CACHE = re.compile(r"^(?:total_)?inactive_file (\d{1,18})$", re.MULTILINE)
     "ctr.memory_max",
     group="container",
     severity="fail",
-    title="memory is left under the control group's limit",
+    title="Memory is left under the control group's limit",
     reads="memory.max, memory.current and memory.stat of the control group and those above it (version 1: "
     "limit_in_bytes)",
     criterion="at least 2 GiB below the limit, page cache that can be dropped left out",

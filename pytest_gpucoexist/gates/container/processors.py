@@ -26,7 +26,7 @@ _CAP_SYS_NICE = 23
 @gate(
     "ctr.pids_cpuset",
     group="container",
-    title="the container has CPUs that are near its GPUs",
+    title="The container has CPUs that are near its GPUs",
     reads="cpuset.cpus.effective of the control group, local_cpulist of each GPU",
     criterion="each GPU has a CPU of its own NUMA node among those of the container",
     why="a container that was pinned to the other socket copies every buffer across it, at a third of the bandwidth",
@@ -68,7 +68,7 @@ def cpuset(subject: Subject) -> Iterator[Finding]:
     "ctr.seccomp",
     group="container",
     severity="info",
-    title="memory may be placed on a node",
+    title="Memory may be placed on a node",
     reads="/proc/self/status: Seccomp, CapEff",
     criterion="on a machine of several nodes: no seccomp filter, or CAP_SYS_NICE, which docker's filter asks for",
     why="docker's filter answers mbind, set_mempolicy and move_pages with EPERM to a process without CAP_SYS_NICE: "

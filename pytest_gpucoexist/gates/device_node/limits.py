@@ -63,7 +63,7 @@ def _shown(value: int | None) -> str:
 @gate(
     "dev.nofile",
     group="device-node",
-    title="enough files may be open",
+    title="Enough files may be open",
     reads="/proc/self/limits: Max open files",
     criterion="at least 1024 for up to two GPUs, and 256 more for each further one",
     why="a GPU process holds dozens of descriptors for each GPU it sees, and one for every shared buffer; where they "
@@ -98,7 +98,7 @@ def open_files(subject: Subject) -> Iterator[Finding]:
     "dev.memlock",
     group="device-node",
     vendors=("nvidia", "amd"),
-    title="memory may be locked",
+    title="Memory may be locked",
     reads="/proc/self/limits: Max locked memory; /sys/class/infiniband",
     criterion="at least 64 KiB, what kernels gave for decades; with RDMA adapters 64 MiB",
     why="the nvidia and amdgpu drivers pin host memory without counting it, RDMA does count it: NCCL and RCCL over "
@@ -135,7 +135,7 @@ def locked_memory(subject: Subject) -> Iterator[Finding]:
     "dev.kmsg",
     group="device-node",
     severity="info",
-    title="the kernel's log can be read",
+    title="The kernel's log can be read",
     reads="rights on /dev/kmsg and the journal, /proc/sys/kernel/dmesg_restrict",
     criterion="one of them may be read by this process",
     why="an Xid or a ring timeout stands in the kernel's log alone; where it cannot be read, gates of the kernel log "

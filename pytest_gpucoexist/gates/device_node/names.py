@@ -28,7 +28,7 @@ __all__ = ["index_map", "open_test"]
     group="device-node",
     level="standard",
     severity="info",
-    title="one name, one GPU",
+    title="One name, one GPU",
     reads="card, render node, KFD node and NVML's index of each GPU; device numbers in /dev and in sysfs",
     criterion="no two GPUs have the same card, render node or KFD node, and /dev/dri/renderD<n> is device 226:<n>",
     why="cardN, renderDN, NVML's and a runtime's index are four different numberings; in a container a node can carry "
@@ -108,7 +108,7 @@ def _renamed(subject: Subject, gpu: Gpu) -> Iterator[tuple[str, Node, int]]:
     "dev.access_open_test",
     group="device-node",
     severity="info",
-    title="what was seen holds for an ordinary user",
+    title="What was seen holds for an ordinary user",
     reads="the effective uid; the nodes' modes; from level standard on, opening /dev/nvidiactl and /dev/kfd",
     criterion="the process is not root, or the nodes are open to everybody, so that the answer is the same for others",
     why="root opens every node: a suite that passes as root can fail for everybody else; and a node whose mode allows "

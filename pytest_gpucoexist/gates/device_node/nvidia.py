@@ -59,7 +59,7 @@ def control(subject: Subject) -> Iterator[Finding]:
     vendors=("nvidia",),
     severity="fail",
     blocking=True,
-    title="each NVIDIA GPU's own node opens",
+    title="Each NVIDIA GPU's own node opens",
     reads="'Device Minor' in /proc/driver/nvidia/gpus/*/information, and /dev/nvidia<minor>",
     criterion="this process may open /dev/nvidia<minor> of each GPU that the driver lists",
     why="CUDA leaves out a GPU whose node it cannot open, and every index behind it moves",
@@ -100,7 +100,7 @@ def minor(subject: Subject) -> Iterator[Finding]:
     group="device-node",
     vendors=("nvidia",),
     severity="fail",
-    title="the node of unified memory opens and is the driver's",
+    title="The node of unified memory opens and is the driver's",
     reads="/dev/nvidia-uvm, and the number of nvidia-uvm in /proc/devices",
     criterion="this process may open /dev/nvidia-uvm, and its number is the one that the kernel gave to nvidia-uvm",
     why="without it cuInit gives 999 (unknown error) while nvidia-smi works; the number is a new one after each load "

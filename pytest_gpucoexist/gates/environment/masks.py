@@ -149,7 +149,7 @@ def hip_precedence(subject: Subject) -> Iterator[Finding]:
     "env.uuid_forms",
     group="environment",
     vendors=("nvidia", "amd"),
-    title="masks mean what they say",
+    title="Masks mean what they say",
     reads="each visibility variable, and what its runtimes make of it",
     criterion="no entry is out of range, repeated, of a form that the runtime does not know, or of Slurm's own count",
     why="CUDA, ROCR and HIP read lists by different rules: an entry that one skips ends the list for another, and "

@@ -31,7 +31,7 @@ def runtimes_in_maps(text: str) -> tuple[str, ...]:
 @gate(
     "env.import_order",
     group="environment",
-    title="masks were set before a runtime was loaded",
+    title="Masks were set before a runtime was loaded",
     reads="in a session: /proc/self/maps, the environment that the process was started with, and the one it has now",
     criterion="no visibility variable changed in this process, or no GPU runtime is loaded in it yet",
     why="a runtime reads its mask once, when it is initialised: a conftest that sets the variable after an import "

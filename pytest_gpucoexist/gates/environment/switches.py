@@ -66,7 +66,7 @@ def copy_engines(subject: Subject) -> Iterator[Finding]:
     group="environment",
     vendors=("nvidia", "amd"),
     severity="info",
-    title="switches of NCCL and RCCL agree",
+    title="Switches of NCCL and RCCL agree",
     reads=", ".join(COLLECTIVES),
     criterion="levels are words or numbers that NCCL knows, and none asks for what another switches off",
     why="NCCL ignores a level that it does not know, and with both peer access and shared memory off only the "
@@ -95,7 +95,7 @@ def collectives(subject: Subject) -> Iterator[Finding]:
     "env.offload",
     group="environment",
     severity="info",
-    title="graphics goes to a GPU that is here",
+    title="Graphics goes to a GPU that is here",
     reads=", ".join(OFFLOAD),
     criterion="the GPU or the vendor that a variable names is here",
     why="tests of OpenGL, Vulkan and EGL run on the GPU that these name; where it is not here, on a software renderer",

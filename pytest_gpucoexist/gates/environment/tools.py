@@ -31,7 +31,7 @@ _LOUD = 3
     "env.dcgm_bad",
     group="environment",
     vendors=("nvidia",),
-    title="no debugger or profiler sits in CUDA",
+    title="No debugger or profiler sits in CUDA",
     reads=", ".join(DEBUG_NVIDIA),
     criterion="none is set",
     why="each loads a tool into every CUDA process, stops it at an error, or changes the clock: NVIDIA's own "
@@ -48,7 +48,7 @@ def nvidia_tools(subject: Subject) -> Iterator[Finding]:
     "env.amd_tools",
     group="environment",
     vendors=("amd",),
-    title="no tracer or serialiser sits in ROCm",
+    title="No tracer or serialiser sits in ROCm",
     reads=", ".join(DEBUG_AMD),
     criterion="none is set, AMD_LOG_LEVEL is below 3",
     why="they load a tool into every HSA process, write a line for each call, or make every kernel and copy wait: "

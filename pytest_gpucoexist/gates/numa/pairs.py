@@ -25,7 +25,7 @@ _MAX_ROWS = 40
     "topo.relation",
     group="numa",
     severity="info",
-    title="what lies between two GPUs",
+    title="What lies between two GPUs",
     reads="the PCI addresses above each GPU, and its NUMA node",
     criterion="for each pair it can be told whether a switch, a host bridge or the link between nodes lies between",
     why="copies between cards cost what lies between them; across nodes (SYS) no test should ask for peer access",
@@ -63,7 +63,7 @@ def relations(subject: Subject) -> Iterator[Finding]:
     "numa.pair_distance",
     group="numa",
     severity="info",
-    title="distances between the GPUs' nodes make sense",
+    title="Distances between the GPUs' nodes make sense",
     reads="/sys/devices/system/node/node*/distance, and the node of each GPU",
     criterion="the table of distances is symmetric, and no other node is as near as a node is to itself",
     why="where two GPUs sit on different nodes, expectations of bandwidth are scaled by this table; firmware that "

@@ -26,7 +26,7 @@ _STATUS = "/proc/self/status"
 @gate(
     "numa.node_known",
     group="numa",
-    title="the node of each GPU is known",
+    title="The node of each GPU is known",
     reads="numa_node of each GPU and of the bridges above it, and the nodes that have CPUs",
     criterion="on a machine of several nodes, each GPU names one",
     why="where the firmware does not say the node, nothing is bound, and copies cross the sockets unseen: a third of "
@@ -82,7 +82,7 @@ def _node_above(subject: Subject, gpu: Gpu) -> Evidence | None:
 @gate(
     "numa.affinity",
     group="numa",
-    title="this process may run near each GPU",
+    title="This process may run near each GPU",
     reads="/proc/self/status: Cpus_allowed_list; local_cpulist of each GPU",
     criterion="among the CPUs that this process may use is one of the GPU's node",
     why="a process that was pinned to the other socket has 3.8 GB/s where 12.1 were possible",
@@ -128,7 +128,7 @@ def affinity(subject: Subject) -> Iterator[Finding]:
     group="numa",
     vendors=("nvidia",),
     severity="info",
-    title="host memory comes from nodes with CPUs",
+    title="Host memory comes from nodes with CPUs",
     reads="nodes without CPUs, /proc/self/status: Mems_allowed_list",
     criterion="this process may take memory from a node that has CPUs",
     why="on Grace and POWER9 the GPUs' own memory shows as nodes: a host buffer that lies there takes memory from the "

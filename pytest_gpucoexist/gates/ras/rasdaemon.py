@@ -29,7 +29,7 @@ _BOOT = re.compile(r"^btime (\d{9,11})$", re.MULTILINE)
 @gate(
     "ras.host.rasdaemon",
     group="ras",
-    title="rasdaemon has recorded no error since boot",
+    title="Rasdaemon has recorded no error since boot",
     reads="/var/lib/rasdaemon/ras-mc_event.db: memory, PCIe and machine-check events later than btime of /proc/stat",
     criterion="none that is uncorrected; corrected ones are listed",
     why="It keeps what the kernel log has lost: errors of memory modules and of PCIe links by place.",

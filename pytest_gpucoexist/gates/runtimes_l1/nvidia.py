@@ -75,7 +75,7 @@ def libcuda(subject: Subject) -> Iterator[Finding]:
 @gate(
     "lib.nv.nvml",
     group="libraries",
-    title="libnvidia-ml loads",
+    title="Libnvidia-ml loads",
     reads="libnvidia-ml.so.1 loaded in a process of its own; its version against the driver's",
     criterion="it loads, and is of the driver's release",
     why="nvidia-smi and every monitor need it; one of another release refuses the driver.",
