@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING
 
@@ -57,9 +58,9 @@ def library_versions(subject: Subject) -> Iterator[Finding]:
     wrong: list[Evidence] = []
     right: list[Evidence] = []
     for name, stem in _FILES.items():
-        found = _loaded(subject, name, stem)
-        if found is not None:
-            path, version = found
+        loaded = _loaded(subject, name, stem)
+        if loaded is not None:
+            path, version = loaded
             evidence = Evidence(source=path, found=f"{stem} {version}", expected=kernel)
             (right if version == kernel else wrong).append(evidence)
     module = Evidence(source=VERSION_FILE, found=kernel)
@@ -78,20 +79,16 @@ def _loaded(subject: Subject, name: str, stem: str) -> tuple[str, str] | None:
     An image can hold an older libcuda beside the one that was mounted; the link decides between them.
     """
     paths = [each.path for each in subject.machine.runtimes if each.name == name and _is_drivers(each)]
-    for path in paths:
-        if path is None:
-            continue
-        folder = path.rpartition("/")[0]
-        try:
-            path = subject.host.resolve(f"{folder}/{stem}.so.1")
-        except OSError:
-            pass  # no link: the file itself is all that there is
-        version = _VERSION.search(path)
-        return (path, version[1]) if version is not None else None
+    for path in filter(None, paths):
+        target = path
+        with contextlib.suppress(OSError):  # no link: the file itself is all that there is
+            target = subject.host.resolve(f"{path.rpartition('/')[0]}/{stem}.so.1")
+        version = _VERSION.search(target)
+        return (target, version[1]) if version is not None else None
     return None
 
 
 def _is_drivers(runtime: Runtime) -> bool:
-    """Leave out what is meant to differ (CUDA's forward compatibility, stubs), and what a helper told without a file."""
+    """Leave out what is meant to differ (forward compatibility, stubs), and what a helper told without a file."""
     path = runtime.path or ""
     return runtime.kind == "runtime" and path.startswith("/") and "/compat" not in path and "/stubs/" not in path

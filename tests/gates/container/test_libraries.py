@@ -48,6 +48,14 @@ def test_forward_compatibility_may_be_newer() -> None:
     assert verdict(machine, "ctr.lib_match").status == "PASS"
 
 
+@pytest.mark.proves("ctr.lib_match", "PASS", on="tree")
+def test_an_older_library_in_the_image_is_not_the_one_that_is_loaded() -> None:
+    # The toolkit's hook runs ldconfig: the soname leads to the mounted file.
+    for older in ("535.261.03", "580.65.06"):
+        machine = DOCKER.with_file(f"{FOLDER}/libcuda.so.{older}", b"\x7fELF")
+        assert verdict(with_libraries(machine, "570.133.07"), "ctr.lib_match").status == "PASS"
+
+
 @pytest.mark.parametrize("version", ["", "NVRM version: garbage", "\0\0", "NVRM version: NVIDIA UNIX"])
 def test_a_kernel_module_without_a_version_is_unknown(version: str) -> None:
     machine = with_libraries(DOCKER, "570.133.07").with_file("/proc/driver/nvidia/version", version)

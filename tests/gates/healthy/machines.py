@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.testing.demo import demo_host
 from tests.truth.test_truth import MACHINES, TREES, TRUTHS, name_of, opened
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.host.base import Host
 
-__all__ = ["HEALTHY", "TABLE"]
+__all__ = ["HEALTHY", "RECORDED", "TABLE"]
 
 TABLE = Path(__file__).with_name("expected.txt")
 
@@ -28,5 +29,8 @@ def _paths() -> dict[str, Path]:
     return found
 
 
-HEALTHY: dict[str, Callable[[], Host]] = {name: partial(opened, path) for name, path in _paths().items()}
+RECORDED: dict[str, Callable[[], Host]] = {name: partial(opened, path) for name, path in _paths().items()}
 """By name. None of the recordings is of a machine that somebody called broken: their sources show programs at work."""
+
+HEALTHY: dict[str, Callable[[], Host]] = {"demo": demo_host, **RECORDED}
+"""Recordings show a part of a machine each, and little can be decided on them; the demo shows a whole one."""

@@ -7,12 +7,18 @@ After a gate was added or changed, write the table anew and look at what became 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_gpucoexist.gates.runner import judge
+from pytest_gpucoexist.gates.subject import Subject
 from pytest_gpucoexist.probes import discover
 from tests.gates.layouts.checking import check_healthy
 from tests.gates.layouts.places import LAYOUTS
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.model.verdicts import Level
 
 TABLE = Path(__file__).with_name("expected.txt")
 
@@ -20,6 +26,24 @@ TABLE = Path(__file__).with_name("expected.txt")
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_container_is_healthy(name: str) -> None:
     check_healthy(TABLE, name, LAYOUTS[name]())
+
+
+@pytest.mark.parametrize("level", ["quick", "standard"])
+@pytest.mark.parametrize(
+    ("name", "promised"),
+    [
+        ("pod-two-of-four", {"cuda": 2}),
+        ("cdi-void", {"cuda": 1}),
+        ("rootless-podman", {"rocm": 1}),
+        ("mig-instance", {"cuda": 1}),
+    ],
+)
+def test_what_is_promised_and_here_is_not_missed(name: str, promised: dict[str, int], level: Level) -> None:
+    host = LAYOUTS[name]()
+    needed = frozenset({"nvidia", "amd"})
+    subject = Subject(host=host, machine=discover(host), level=level, promised=promised, needed=needed, deadline_s=60.0)
+    wrong = [(each.id, each.reason) for each in judge(subject).verdicts if each.status in {"FAIL", "ERROR"}]
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
