@@ -247,6 +247,12 @@ def _utilization(nvml: Any, device: Any) -> dict[str, int]:
     return {"gpu": rates.gpu, "memory": rates.memory}
 
 
+def _gsp_firmware(nvml: Any, device: Any) -> str:
+    buffer = ctypes.create_string_buffer(80)  # NVML_GSP_FIRMWARE_VERSION_BUF_SIZE; older clients want it given
+    nvml.nvmlDeviceGetGspFirmwareVersion(device, buffer)
+    return plain_text(buffer.value)
+
+
 HEALTH: Mapping[str, Callable[[Any, Any], Any]] = {
     "ecc_errors": _ecc_errors,
     "sram": _sram,
@@ -270,7 +276,7 @@ HEALTH: Mapping[str, Callable[[Any, Any], Any]] = {
     "reserved_memory": _reserved_memory,
     "utilization": _utilization,
     "mps_processes": lambda nvml, device: [each.pid for each in nvml.nvmlDeviceGetMPSComputeRunningProcesses(device)],
-    "gsp_firmware": lambda nvml, device: plain_text(nvml.nvmlDeviceGetGspFirmwareVersion(device)),
+    "gsp_firmware": _gsp_firmware,
     "pstate": lambda nvml, device: nvml.nvmlDeviceGetPerformanceState(device),
     "pcie_replays": lambda nvml, device: nvml.nvmlDeviceGetPcieReplayCounter(device),
     "display_active": lambda nvml, device: bool(nvml.nvmlDeviceGetDisplayActive(device)),

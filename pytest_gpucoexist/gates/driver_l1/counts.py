@@ -35,8 +35,9 @@ _ZE_MASKS = ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")
     "drv.nv.count_match",
     group="driver",
     title="Bus, driver and NVML count the same NVIDIA GPUs",
-    reads="PCI functions that nvidia holds and that are granted here; /proc/driver/nvidia/gpus; /dev/nvidiaN; NVML",
-    criterion="each of these GPUs is known to the driver, has a node, and is listed by NVML",
+    reads="PCI functions that nvidia holds and that are granted here; /proc/driver/nvidia/gpus; NVML; the right to open"
+    " /dev/nvidiaN of a GPU that NVML leaves out",
+    criterion="each of these GPUs is listed by the driver and by NVML, and none is gone from the bus",
     why="One that is missing is lost: work for it fails, and the indices of the others have moved.",
     action="Look for Xid 79 and RmInitAdapter in the kernel log; reboot",
     source="NVIDIA/DCGM nvvs/src/Software.cpp; NVIDIA/open-gpu-kernel-modules#1283",

@@ -120,11 +120,13 @@ def _counts(subject: Subject, gpu: Gpu, on: list[Gpu]) -> Finding:
     )
     lost = [f"{totals[kind]} {_KINDS[kind]}" for kind in ("ue", "de") if totals[kind]]
     if lost:
-        return failed(f"{' and '.join(lost)} memory errors since the driver loaded", evidence, on=on)
+        noun = "error" if totals["ue"] + totals["de"] == 1 else "errors"
+        return failed(f"{' and '.join(lost)} memory {noun} since the driver loaded", evidence, on=on)
     if unread:
         return unknown(f"counters could not be read: {'; '.join(unread)}", evidence, on=on)
     if totals["ce"]:
-        return warned(f"{totals['ce']} corrected memory errors since the driver loaded", evidence, on=on)
+        noun = "error" if totals["ce"] == 1 else "errors"
+        return warned(f"{totals['ce']} corrected memory {noun} since the driver loaded", evidence, on=on)
     return passed("no memory error since the driver loaded", evidence, on=on)
 
 
@@ -158,11 +160,13 @@ def _bad_pages(subject: Subject, gpu: Gpu, on: list[Gpu], limit: float) -> Findi
         expected=f"0 pending, 0 unretirable, fewer than {limit:g}",
     )
     if failures:
-        return failed(f"{failures} bad pages of memory could not be retired", evidence, on=on)
+        return failed(f"{failures} bad page{'s' * (failures > 1)} of memory could not be retired", evidence, on=on)
     if len(flags) >= limit:
         return failed(f"{len(flags)} bad pages of memory", evidence, on=on)
     if pending:
-        return warned(f"{pending} bad pages of memory wait for a reset", evidence, on=on)
+        return warned(
+            f"{pending} bad page{'s wait' if pending > 1 else ' waits'} for a reset to be retired", evidence, on=on
+        )
     return passed("no bad page waits", evidence, on=on)
 
 

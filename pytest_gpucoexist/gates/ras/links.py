@@ -48,7 +48,7 @@ def nvlink_err(subject: Subject) -> Iterator[Finding]:
         if bad:
             words = f"NVLink{'s' if len(bad) > 1 else ''} {', '.join(bad)} recovered from errors"
             return warned(words, evidence, on=board.on)
-        return passed(f"no recovery on {len(counts)} NVLinks", evidence, on=board.on)
+        return passed(f"no recovery on {len(counts)} NVLink{'s' * (len(counts) > 1)}", evidence, on=board.on)
 
     yield from judge_boards(subject, "nvidia", judge)
 

@@ -546,6 +546,11 @@ API nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *v
     return NVML_SUCCESS;
 }
 
+API nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *out) {
+    ENTER(device, out);
+    return give_text(field(device, "gsp_firmware"), out, NVML_GSP_FIRMWARE_VERSION_BUF_SIZE);
+}
+
 /* ---- health: heat and power ---- */
 
 API nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t kind, unsigned *out) {

@@ -56,7 +56,7 @@ def test_this_run_and_its_family_are_left_out() -> None:
 def test_pids_of_another_namespace_are_unknown() -> None:
     said = verdict(ONE.with_process("nvidia0", 91234, GIB), "proc.nv.compute")
     assert said.status == "UNKNOWN"
-    assert said.reason.startswith("1 processes use it whose PIDs /proc does not show")
+    assert said.reason.startswith("1 process uses it under a PID that /proc does not show")
 
 
 @proves("proc.nv.compute", "WARN", on="fake")

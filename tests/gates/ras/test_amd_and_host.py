@@ -48,7 +48,7 @@ def with_ras(files: dict[str, str]) -> MachineBuilder:
         pytest.param(
             {"umc_err_count": "ue: 1\nce: 4\n", "gfx_err_count": CLEAN},
             "FAIL",
-            "1 uncorrectable memory errors since the driver loaded",
+            "1 uncorrectable memory error since the driver loaded",
             marks=proves("ras.amd.counts", "FAIL", on="tree"),
         ),
         pytest.param(
@@ -103,13 +103,13 @@ def test_a_radeon_has_no_counters() -> None:
         pytest.param(
             "0x0000000a : 0x00001000 : P\n",
             "WARN",
-            "1 bad pages of memory wait",
+            "1 bad page waits for a reset",
             marks=proves("ras.amd.bad_pages", "WARN", on="tree"),
         ),
         pytest.param(
             RETIRED + "0x0000000a : 0x00001000 : F\n",
             "FAIL",
-            "1 bad pages of memory could not be retired",
+            "1 bad page of memory could not be retired",
             marks=proves("ras.amd.bad_pages", "FAIL", on="tree"),
         ),
         pytest.param(RETIRED * 128, "FAIL", "128 bad pages", marks=proves("ras.amd.bad_pages", "FAIL", on="tree")),

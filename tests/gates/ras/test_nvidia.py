@@ -59,7 +59,7 @@ FAKE: list[tuple[str, dict[str, object], str, str]] = [
     ("ras.nv.retired_pages", {"pages_single_bit": 12, "pages_double_bit": 3}, "WARN", "15 pages"),
     ("ras.nv.mem_unrepairable", {"unrepairable_memory": 0}, "PASS", "no unrepairable memory"),
     ("ras.nv.mem_unrepairable", {"unrepairable_memory": 1}, "FAIL", "cannot be repaired"),
-    ("ras.nv.nvlink_err", {"nvlink.0.up": 1, "nvlink.0.replay": 7}, "PASS", "no recovery on 1 NVLinks"),
+    ("ras.nv.nvlink_err", {"nvlink.0.up": 1, "nvlink.0.replay": 7}, "PASS", "no recovery on 1 NVLink"),
     ("ras.nv.nvlink_err", {"nvlink.0.up": 1, "nvlink.1.up": 1, "nvlink.1.recovery": 2}, "WARN", "NVLink 1 recovered"),
 ]
 
@@ -105,7 +105,7 @@ VALUES: list[tuple[str, dict[str, Any], str, str]] = [
         "no repair waits",
     ),
     ("ras.nv.nvlink_err", {"nvlinks": []}, "SKIP", "no NVLink of this board is up"),
-    ("ras.nv.nvlink_err", {"nvlinks": [LINK]}, "PASS", "1 NVLinks"),
+    ("ras.nv.nvlink_err", {"nvlinks": [LINK]}, "PASS", "1 NVLink"),
     ("ras.nv.nvlink_err", {"nvlinks": [{**LINK, "recovery": {"status": "broken"}}]}, "UNKNOWN", "could not be read"),
 ]
 
