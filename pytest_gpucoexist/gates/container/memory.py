@@ -118,7 +118,7 @@ def _nothing(subject: Subject) -> list[Evidence]:
 @gate(
     "ctr.shm",
     group="container",
-    title="/dev/shm is large enough",
+    title="Shared memory (/dev/shm) is large enough",
     reads="/proc/self/mountinfo: the size of /dev/shm",
     criterion="at least 1 GiB",
     why="NCCL, RCCL and data loaders of frameworks pass buffers through /dev/shm; docker gives it 64 MiB, and they "

@@ -41,7 +41,7 @@ _HOW = {
 @gate(
     "kmod.blacklist_conflict",
     group="kernel-module",
-    title="Modprobe.d and the kernel's command line agree with the drivers that are needed",
+    title="What keeps modules out agrees with the drivers that are needed",
     reads="blacklist, install, alias and options lines of modprobe.d in modprobe's order; module_blacklist=, "
     "modprobe.blacklist=, rd.driver.blacklist=, nomodeset and MODULE.modeset= on the kernel's command line",
     criterion="no line keeps a needed driver out or contradicts what is loaded; beside nvidia nouveau is kept out",

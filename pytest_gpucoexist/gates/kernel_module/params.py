@@ -135,7 +135,7 @@ def nvidia_drm_modeset(subject: Subject) -> Iterator[Finding]:
 @gate(
     "kmod.amd.params",
     group="kernel-module",
-    title="amdgpu runs with the parameters that were asked for, and recovers from hangs",
+    title="amdgpu runs with the parameters asked for, and recovers from hangs",
     reads="/sys/module/amdgpu/parameters; options lines for amdgpu in modprobe.d and on the command line",
     criterion="each option that is asked for is in force, and gpu_recovery is not 0",
     why="an options line that the initramfs does not have yet does nothing; without recovery a hang ends all work on "
