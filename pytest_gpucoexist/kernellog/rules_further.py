@@ -60,6 +60,15 @@ RULES: tuple[Rule, ...] = (
         action="power the machine off and on; then check the card's seat, riser, power cables, temperature and ASPM",
     ),
     Rule(
+        id="amd.kfd_not_added",
+        vendor="amd",
+        severity="fail",
+        regex=r"kfd kfd: (?:amdgpu: )?device (?P<id>[0-9a-f]{4}:[0-9a-f]{4}) NOT added due to errors",
+        anchors=("NOT added due to errors",),
+        meaning="the GPU was not registered for compute",
+        action="read the kfd lines right before this one: they say why",
+    ),
+    Rule(
         id="amd.radeon_lockup",
         vendor="amd",
         severity="fail",
@@ -104,6 +113,18 @@ RULES: tuple[Rule, ...] = (
         anchors=("device wedged, but",),
         meaning="the GPU hung and was reset",
         action="restart every program that had used the GPU; look for the hang before it",
+    ),
+    Rule(
+        id="pci.bar_reserve",
+        vendor="any",
+        severity="warn",
+        regex=(
+            rf"(?:nvidia|amdgpu|i915|xe|radeon|nouveau|vfio-pci) {BDF}: (?:BAR \d+: can't reserve \[mem"
+            r"|BAR \d+ \[mem [^\]]*\]: can't reserve|device not available \(can't reserve)"
+        ),
+        anchors=("can't reserve",),
+        meaning="the driver did not get the device's memory window: something else holds it",
+        action="look in /proc/iomem for its owner (often a boot framebuffer: initcall_blacklist, video=efifb:off)",
     ),
     Rule(
         id="iommu.timeout",
@@ -173,6 +194,15 @@ RULES: tuple[Rule, ...] = (
         anchors=("initialize NVML: ", "NVIDIA-SMI has failed"),
         meaning="NVIDIA's library does not reach the kernel module",
         action="check that the nvidia module is loaded (`lsmod`, `dkms status`) and that /dev/nvidiactl can be opened",
+    ),
+    Rule(
+        id="user.rock_missing",
+        vendor="amd",
+        severity="fail",
+        regex=r"ROCk module is NOT loaded",
+        anchors=("ROCk module is NOT",),
+        meaning="rocminfo finds no amdgpu driver with compute support",
+        action="check that amdgpu is loaded and that /dev/kfd exists",
     ),
     Rule(
         id="user.nvml_lost",

@@ -104,8 +104,8 @@ RULES: tuple[Rule, ...] = (
         id="sys.oom",
         vendor="any",
         severity="warn",
-        regex=r"Out of memory: Kill(?:ed)? process|oom-kill:|Memory cgroup out of memory",
-        anchors=("Out of memory: Kill", "oom-kill:", "cgroup out of memory"),
+        regex=r"Out of memory: Kill(?:ed)? process|oom-kill:|\w invoked oom-killer: |Memory cgroup out of memory",
+        anchors=("Out of memory: Kill", "oom-kill:", " invoked oom-killer: ", "cgroup out of memory"),
         meaning="the kernel killed a program for want of memory",
         action="see which one; give the tests more memory or run fewer at once",
     ),
@@ -150,8 +150,11 @@ RULES: tuple[Rule, ...] = (
         vendor="amd",
         severity="fail",
         earlier="warn",
-        regex=r"Memory access fault by GPU node-\d+|HW Exception by GPU node-\d+",
-        anchors=("fault by GPU node-", "Exception by GPU node-"),
+        regex=(
+            r"Memory access fault by GPU node-\d+|HW Exception by GPU node-\d+"
+            r"|Aborting with error : HSA_STATUS_ERROR"
+        ),
+        anchors=("fault by GPU node-", "Exception by GPU node-", "error : HSA_STATUS"),
         meaning="a program touched memory that is not mapped on the GPU, and was ended",
         action="look at that program; if it copied between GPUs, turn peer access off",
     ),

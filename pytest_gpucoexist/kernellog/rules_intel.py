@@ -26,9 +26,9 @@ RULES: tuple[Rule, ...] = (
         vendor="intel",
         severity="fail",
         regex=(
-            r"\*ERROR\* \w+ reset request timed out"
+            r"\*ERROR\* (?:GT\d+: )?\w+:? reset request timed out"
             r"|(?:\*ERROR\*|i915 \S+:) GPU recovery failed|GuC failed to reset engine"
-            r"|GUC: Engine reset failed|\*ERROR\* (?:Tile\d+: )?GT\d+: reset failed"
+            r"|G[Uu]C: Engine reset failed|\*ERROR\* (?:Tile\d+: )?GT\d+: reset failed"
             r"|(?:drm|i915|xe)\b.*(?:Failed to reset chip|declaring (?:it )?wedged)"
         ),
         anchors=(
