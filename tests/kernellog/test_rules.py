@@ -63,6 +63,28 @@ def test_the_samples_of_the_catalogue(shared: Path) -> None:
     assert wrong == []
 
 
+STAMPS = (
+    "[{time:12.6f}] {message}",
+    "[{time:12.6f}][  T123] {message}",
+    "kern  :err   : [{time:12.6f}] {message}",
+    "3,339,{time_us},-;{message}",
+    "Nov 30 12:00:00 my-host.lan kernel: [{time:12.6f}] {message}",
+    "2025-02-23T16:24:18.123456+01:00 gpu01 kernel: [{time:12.6f}] {message}",
+    "[{time:12.6f}] gpu01 kernel: {message}",
+    "<3>1 2025-02-23T16:24:18.003Z gpu01 kernel - - - [{time:12.6f}] {message}\r",
+)
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_every_problem_is_found_in_every_form(stamp: str) -> None:
+    messages = [parse_log(line.line)[0].message for line in PROBLEMS]
+    lines = [
+        stamp.format(time=number * 100.0, time_us=number * 100_000_000, message=message)
+        for number, message in enumerate(messages)
+    ]
+    assert [found.rule for found in findings_in("\n".join(lines))] == [line.rule for line in PROBLEMS]
+
+
 def _catalogue(shared: Path) -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads((shared / "facts" / "kernel_log_rules.json").read_text(encoding="utf-8"))
     return loaded
