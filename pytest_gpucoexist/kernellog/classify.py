@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.kernellog.anchors import Anchors
 from pytest_gpucoexist.kernellog.context import Context
-from pytest_gpucoexist.kernellog.places import address_in, known_function
+from pytest_gpucoexist.kernellog.places import address_in, known_function, normal_address
 from pytest_gpucoexist.kernellog.rules import RULES
 from pytest_gpucoexist.kernellog.xids import xid_policy
 from pytest_gpucoexist.model.verdicts import Severity
@@ -82,7 +82,7 @@ def classify(
 def _finding(rule: Rule, match: re.Match[str], index: int, context: Context, since_s: float | None) -> LogFinding:
     record = context.records[index]
     groups = match.groupdict()
-    address = address_in(record.message, groups) or record.device or context.address(rule, index)
+    address = address_in(record.message, groups) or normal_address(record.device or "") or context.address(rule, index)
     if address is not None:
         address = known_function(address, context.functions)
     in_session = since_s is None or record.time_s is None or record.time_s > since_s

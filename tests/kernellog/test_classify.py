@@ -118,6 +118,7 @@ def test_a_line_with_a_uuid_alone_is_mapped() -> None:
 def test_the_device_of_kmsg_is_used() -> None:
     found = _only("3,1,2,-;[drm] VRAM is lost due to GPU reset!\n SUBSYSTEM=pci\n DEVICE=+pci:0000:08:00.0")
     assert found.pci_address == "0000:08:00.0"
+    assert _only("3,1,2,-;[drm] VRAM is lost due to GPU reset!\n DEVICE=+pci:nonsense").pci_address is None
 
 
 def test_a_message_of_several_lines_names_its_device_once() -> None:
