@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 from typing import TYPE_CHECKING, Any
 
@@ -292,3 +293,29 @@ def test_nvidia_limits(health: dict[str, Any], status: str, words: str) -> None:
 def test_garbage_of_nvml_breaks_no_gate(health: dict[str, Any]) -> None:
     said = judged(NVIDIA.with_health("nvidia0", **health), "pwr.nv.temp", "pwr.nv.limits").verdicts
     assert not {each.status for each in said} & {"ERROR", "FAIL"}
+
+
+@proves("pwr.amd.temp", "PASS", on="recording")
+@proves("pwr.amd.limits", "PASS", on="recording")
+@proves("proc.amd.vram_used", "PASS", on="recording")
+def test_what_rocm_smi_printed_is_healthy(shared: Path) -> None:
+    """The values of rocm-smi are those of the same files in sysfs."""
+    sensors = {"edge": 1, "junction": 2, "memory": 3}
+    paths = sorted((shared / "machines/rocm-smi").glob("telegraf-*.json"))
+    assert paths
+    for path in paths:
+        card = json.loads(path.read_text())["card0"]
+        files = {"hwmon/hwmon3/name": "amdgpu", "power_dpm_force_performance_level": card["Performance Level"]}
+        for name, number in sensors.items():
+            now = card.get(f"Temperature (Sensor {name}) (C)")
+            if now is not None:
+                files[f"hwmon/hwmon3/temp{number}_label"] = name
+                files[f"hwmon/hwmon3/temp{number}_input"] = str(round(float(now) * 1000))
+        files |= {f"hwmon/hwmon3/temp{number}_crit": "100000" for number in (1, 2)}  # rocm-smi prints no limits
+        if "VRAM Total Memory (B)" in card:
+            files["mem_info_vram_total"] = card["VRAM Total Memory (B)"]
+            files["mem_info_vram_used"] = card["VRAM Total Used Memory (B)"]
+            files["gpu_busy_percent"] = card["GPU use (%)"]
+        said = judged(with_files(AMD, "amd0", files), "pwr.amd.temp", "pwr.amd.limits", "proc.amd.vram_used").verdicts
+        assert {each.status for each in said} <= {"PASS", "WARN"}, path.name
+        assert next(each for each in said if each.id == "pwr.amd.temp").status == "PASS", path.name
