@@ -6,13 +6,12 @@ the kernel costs its deadline once in a session. The replies' shapes are those o
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.host.base import HelperReply
 from pytest_gpucoexist.model.identity import normal_pci_address
 from pytest_gpucoexist.probes.cells import devices_of, fault_of, value_of
-from pytest_gpucoexist.probes.vendor import HELPERS, why_not_called
+from pytest_gpucoexist.probes.vendor import HELPERS, NO_ANSWER, why_not_called
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +36,6 @@ LIBRARIES = {"nvml": "nvidia", "cuda": "nvidia", "amdsmi": "amd", "hip": "amd", 
 
 LIBRARY_NAMES = {"nvidia": "NVML", "amd": "AMD SMI", "intel": "Level Zero"}
 """What people call the library that `vendor_reply` asks."""
-
-_GONE = re.compile(r"no answer within|cannot be killed|was killed by|without an answer")
 
 
 def vendor_reply(subject: Subject, vendor: str) -> HelperReply:
@@ -135,13 +132,8 @@ def _already_gone(machine: Machine, vendor: str) -> HelperReply | None:
     Its other libraries would wait for the same driver, so they are not asked either.
     """
     helper = HELPERS.get(vendor)
-    if helper is None or vendor not in machine.asked:
-        return None
-    facts = [fact for gpu in machine.gpus for fact in gpu.facts.values() if fact.source == helper]
-    if any(fact.status == "ok" for fact in facts):
-        return None
-    for fact in facts:
-        if fact.status == "broken" and fact.detail and _GONE.search(fact.detail):
-            detail = f"{helper} was asked when the machine was discovered: {fact.detail}"
+    for conflict in machine.conflicts:
+        if conflict.kind == NO_ANSWER and conflict.subject == helper:
+            detail = f"{helper} was asked when the machine was discovered: {conflict.claims.get('detail')}"
             return HelperReply(status="broken", detail=detail)
     return None

@@ -6,9 +6,11 @@ the vendor's GPUs: PCI has found those already, and their NVML or AMD SMI fields
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.identity import normal_pci_address
+from pytest_gpucoexist.model.machine import Conflict
 from pytest_gpucoexist.model.readings import Observation
 from pytest_gpucoexist.probes import vendor_amd, vendor_nvidia
 from pytest_gpucoexist.probes.cells import failed
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from pytest_gpucoexist.host.base import HelperReply, Host
-    from pytest_gpucoexist.model.machine import Conflict, Runtime
+    from pytest_gpucoexist.model.machine import Runtime
     from pytest_gpucoexist.model.readings import Status
     from pytest_gpucoexist.probes.cells import Answer
 
-__all__ = ["HELPERS", "vendor_observations", "why_not_called"]
+__all__ = ["HELPERS", "NO_ANSWER", "vendor_observations", "why_not_called"]
 
 HELPERS = {"nvidia": "nvml", "amd": "amdsmi"}
 """The helper that asks a vendor's library; it is also the `source` of the library's facts."""
@@ -40,6 +42,11 @@ _SIGNS = {
     "intel": ("/sys/module/i915", "/sys/module/xe"),
 }
 """What a loaded driver shows: its module, its nodes (a sandbox may hide `/sys`), the devices of WSL2 and Jetson."""
+
+NO_ANSWER = "no-answer"
+"""The kind of a Conflict that says that a library, its subject, hung or crashed."""
+
+_GONE = re.compile(r"no answer within|cannot be killed|was killed by|without an answer")
 
 _NOT_CALLED = {
     "nvidia": "the nvidia driver is not loaded; NVML was not called, since as root it would make nodes in /dev",
@@ -86,6 +93,8 @@ def vendor_observations(
         answer = _answer(host, vendor, replies.get(HELPERS[vendor]))
         if isinstance(answer, tuple):
             observations += _without_library(vendor, _functions(host, vendor), *answer)
+            if answer[0] == "broken" and _GONE.search(answer[1]):
+                conflicts.append(_no_answer(vendor, answer[1]))
             continue
         observations += answer.observations
         observations += _left_out(host, vendor, answer)
@@ -119,6 +128,13 @@ def _without_library(vendor: str, addresses: Sequence[str | None], status: Statu
         )
         for address in (addresses or (None,))
     ]
+
+
+def _no_answer(vendor: str, detail: str) -> Conflict:
+    """Keep that a library hung or crashed, for those who would ask it again."""
+    helper = HELPERS[vendor]
+    message = f"{helper} was asked and gave no answer: {detail}"
+    return Conflict(subject=helper, kind=NO_ANSWER, message=message, claims={"detail": detail})
 
 
 def _left_out(host: Host, vendor: str, answer: Answer) -> list[Observation]:

@@ -81,13 +81,16 @@ def test_only_libraries_whose_driver_is_loaded_are_asked() -> None:
     ],
 )
 def test_a_library_that_was_gone_at_discovery_is_not_asked_again(detail: str) -> None:
-    host = Counting(FOUR.with_reply("nvml", HelperReply(status="broken", detail=detail)))
-    subject = subject_of(host, ask=("nvidia", "amd"))
-    del host.asked[:]
-    assert vendor_reply(subject, "nvidia").status == "broken"
-    assert detail in (library_reply(subject, "cuda").detail or "")
-    assert vendor_reply(subject, "amd").status == "ok"
-    assert [helpers for helpers, _ in host.asked] == [("amdsmi", "hip", "levelzero")]
+    gone = HelperReply(status="broken", detail=detail)
+    for vendor, helper, other in (("nvidia", "nvml", "cuda"), ("amd", "amdsmi", "hip")):
+        host = Counting(FOUR.with_reply(helper, gone))
+        subject = subject_of(host, ask=("nvidia", "amd"))
+        del host.asked[:]
+        assert vendor_reply(subject, vendor).status == "broken"
+        assert detail in (library_reply(subject, other).detail or "")
+        assert [helpers for helpers, _ in host.asked] == [
+            tuple(each for each in LIBRARIES if LIBRARIES[each] != vendor)
+        ]
 
 
 def test_a_library_that_answered_at_discovery_is_asked_for_health() -> None:
