@@ -98,9 +98,18 @@ def _judge(arguments: argparse.Namespace) -> int:
         judgement = replace(judgement, matrix=_matrix(subject.machine))
         write(json_text(judgement.to_json(), ascii_only=not is_utf8()))
     else:
+        from pytest_gpucoexist.gates.container.detect import place_words
         from pytest_gpucoexist.reports.verdicts import judgement_text
 
-        write(judgement_text(judgement, subject.machine, screen(), verbose=arguments.verbose, notes=unmet) + "\n")
+        text = judgement_text(
+            judgement,
+            subject.machine,
+            screen(),
+            verbose=arguments.verbose,
+            place=place_words(subject),
+            notes=unmet,
+        )
+        write(text + "\n")
     return _code(judgement)
 
 

@@ -121,7 +121,12 @@ def other_driver(gpu: Gpu) -> str | None:
 
 
 def no_reply(reply: HelperReply, library: str, on: tuple[Gpu, ...] = ()) -> Finding:
-    """Say why a library gave nothing: SKIP where it has nothing to talk to, UNKNOWN otherwise."""
+    """Say why a library gave nothing: SKIP where it is not installed or has nothing to talk to, UNKNOWN otherwise.
+
+    Whether a library that is not installed is a fault is a question for the gate that is about it.
+    """
+    if reply.status == "absent" and isinstance(reply.data, dict) and reply.data.get("cause") == "no-library":
+        return skipped(f"{library} is not installed", on=on)
     reason = f"{library} gave no answer ({reply.status}): {reply.detail or 'no reason given'}"
     return skipped(reason, on=on) if reply.status == "unsupported" else unknown(reason, on=on)
 

@@ -17,7 +17,6 @@ MODULES: dict[Level, tuple[str, ...]] = {
     "quick": (
         "baseline.compare",
         "container.cdi",
-        "container.detect",
         "container.libraries",
         "container.lost",
         "container.memory",

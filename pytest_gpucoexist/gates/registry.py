@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.model.verdicts import LEVELS, Level, Severity
+from pytest_gpucoexist.model.verdicts import LEVELS, SEVERITIES, Level, Severity
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.gates.findings import Finding
@@ -78,6 +78,10 @@ class Gate:
                 raise ValueError(f"gate {self.id}: {name} is empty")
         if self.level not in LEVELS:
             raise ValueError(f"gate {self.id}: level {self.level!r} is not one of {', '.join(LEVELS)}")
+        if not isinstance(self.vendors, tuple) or not set(self.vendors) <= set(VENDORS):
+            raise ValueError(f"gate {self.id}: vendors {self.vendors!r} are not a tuple out of {', '.join(VENDORS)}")
+        if self.severity not in SEVERITIES:
+            raise ValueError(f"gate {self.id}: severity {self.severity!r} is not one of {', '.join(SEVERITIES)}")
         if self.blocking and self.severity != "fail":
             raise ValueError(f"gate {self.id}: a gate that blocks has the severity fail")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.catalogue import gates_of_level
 from pytest_gpucoexist.gates.findings import Finding
+from pytest_gpucoexist.gates.words import clean, line, lines
 from pytest_gpucoexist.model.verdicts import Judgement, Verdict
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def judge(
     return Judgement(
         level=subject.level,
         fit=_fit(verdicts, unfit),
-        verdicts=tuple(verdicts),
+        verdicts=tuple(_weakened(verdict, subject) for verdict in verdicts),
         unfit=unfit,
         duration_s=time.perf_counter() - started,
     )
@@ -120,7 +121,7 @@ def _ask(gate: Gate, subject: Subject) -> list[Finding] | str:
     try:
         assert gate.check is not None
         found = list(gate.check(subject))
-    except Exception:  # noqa: BLE001  a gate that breaks is a verdict, not the end of the run
+    except BaseException:  # noqa: BLE001  a gate that breaks, exits or skips is a verdict: nobody else hears this thread
         return traceback.format_exc()
     wrong = next((each for each in found if not isinstance(each, Finding)), None)
     return found if wrong is None else f"it yielded {wrong!r}, which is no Finding"
@@ -148,12 +149,13 @@ def _verdicts(
         yield _verdict(gate, "UNKNOWN", f"no answer within {subject.deadline_s:g} s")
         return
     if isinstance(result, str):
-        yield _verdict(gate, "ERROR", f"the gate broke: {result.strip().splitlines()[-1]}", detail=result)
+        words = line(f"the gate broke: {result.strip().splitlines()[-1]}")
+        yield _verdict(gate, "ERROR", words, detail=lines(result))
         return
     if not result:
         yield _verdict(gate, "ERROR", "the gate said nothing", detail="it yielded no finding")
         return
-    for finding in _merged(result):
+    for finding in _merged(clean(each) for each in result):
         status = finding.status
         if status == "UNKNOWN" and unknown_fails and gate.blocking and finding.blocking:
             status = "FAIL"
@@ -183,7 +185,7 @@ def _verdict(gate: Gate, status: VerdictStatus, reason: str, detail: str | None 
     )
 
 
-def _merged(findings: Sequence[Finding]) -> list[Finding]:
+def _merged(findings: Iterable[Finding]) -> list[Finding]:
     """Join findings that say the same of several devices: same status, same words, same action."""
     joined: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
@@ -208,18 +210,32 @@ def _ignored(verdict: Verdict, ignore: Mapping[str, str]) -> Verdict:
     return verdict
 
 
+def _taken(verdict: Verdict, subject: Subject) -> list[str]:
+    """Return the devices that a verdict takes out."""
+    if not verdict.blocks:
+        return []
+    keys = verdict.devices or tuple(gpu.key for gpu in subject.gpus(*verdict.vendors))
+    if verdict.group == "environment":
+        return list(keys)
+    # A caller who hid a broken device on purpose has dealt with it; unless hiding it is what is wrong. A card that is
+    # partitioned is hidden when all of its partitions are: a gate names one of them for the card.
+    visible = {name for gpu in subject.machine.gpus if gpu.visible for name in (gpu.key, gpu.pci_address)}
+    cards = {gpu.key: gpu.pci_address for gpu in subject.machine.gpus}
+    return [key for key in keys if key in visible or cards.get(key, key) in visible or key not in cards]
+
+
 def _unfit(verdicts: Sequence[Verdict], subject: Subject) -> dict[str, str]:
     """Say of each device that a blocking gate took out why, in the gate's words."""
     words: dict[str, list[str]] = {}
-    hidden = {gpu.key for gpu in subject.machine.gpus if not gpu.visible}
     for verdict in verdicts:
-        if verdict.blocks:
-            keys = verdict.devices or tuple(gpu.key for gpu in subject.gpus(*verdict.vendors))
-            for key in keys:
-                # A caller who hid a broken device on purpose has dealt with it; unless hiding it is what is wrong.
-                if key not in hidden or verdict.group == "environment":
-                    words.setdefault(key, []).append(f"{verdict.id}: {verdict.reason}")
+        for key in _taken(verdict, subject):
+            words.setdefault(key, []).append(f"{verdict.id}: {verdict.reason}")
     return {key: "; ".join(said) for key, said in words.items()}
+
+
+def _weakened(verdict: Verdict, subject: Subject) -> Verdict:
+    """Say of a failure that takes nothing out that it does not block."""
+    return replace(verdict, blocking=False) if verdict.blocks and not _taken(verdict, subject) else verdict
 
 
 def _fit(verdicts: Sequence[Verdict], unfit: Mapping[str, str]) -> bool | None:

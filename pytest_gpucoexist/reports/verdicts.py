@@ -58,14 +58,23 @@ def gates_line(judgement: Judgement) -> str:
 
 
 def judgement_text(
-    judgement: Judgement, machine: Machine, screen: Screen = PLAIN, *, verbose: bool = False, notes: Sequence[str] = ()
+    judgement: Judgement,
+    machine: Machine,
+    screen: Screen = PLAIN,
+    *,
+    verbose: bool = False,
+    place: str | None = None,
+    notes: Sequence[str] = (),
 ) -> str:
     """Write a whole judgement, by group and device: first what needs a person, then what could not be read.
 
-    With `verbose` also what passed and what does not apply, each with its evidence.
+    With `verbose` also what passed and what does not apply, each with its evidence. `place` says where the process
+    runs (a container, a virtual machine), `notes` come before the end.
     """
     names = {gpu.key: gpu.id for gpu in machine.gpus if gpu.is_compute}
     blocks = [_title(judgement, machine, screen)]
+    if place is not None:
+        blocks[0] += "\n" + screen.say(f"judged from inside {place}")
     if machine.simulated:
         blocks[0] += "\n" + bold("SIMULATED: a replayed machine is judged, not this one.", screen, "bold yellow")
     shown = [verdict for verdict in judgement.verdicts if verbose or _needs_a_person(verdict)]

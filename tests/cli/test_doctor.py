@@ -187,3 +187,10 @@ def test_a_kernel_log_comes_through_a_pipe(monkeypatch: pytest.MonkeyPatch, caps
     assert (code, out) == (0, "0 failures, 0 warnings, 0 informative\n")
     given(b"\n")
     assert "standard input is empty" in refused("--kernel-log", "-", capsys=capsys)
+
+
+def test_a_container_is_named_below_the_title(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = a_machine("pod").with_gpu("rtx4090").with_file("/.dockerenv", "")
+    path = machine.write_archive(str(tmp_path / "pod.tar.gz"))
+    _, out, _ = run("--machine", path, "--level", "quick", capsys=capsys)
+    assert out.splitlines()[1] == "judged from inside a container (docker)"

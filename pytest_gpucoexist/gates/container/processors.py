@@ -1,8 +1,7 @@
-"""CPUs that a container may use, and what its seccomp filter may take away."""
+"""CPUs that a container may use."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.container.place import cgroup_paths, container_of
@@ -17,10 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.gates.subject import Subject
 
-__all__ = ["cpuset", "seccomp"]
-
-_STATUS = "/proc/self/status"
-_CAP_SYS_NICE = 23
+__all__ = ["cpuset"]
 
 
 @gate(
@@ -62,42 +58,3 @@ def cpuset(subject: Subject) -> Iterator[Finding]:
         else:
             fix = [Fix(lines=(f"docker run --cpuset-cpus {gpu.local_cpulist} …",))]
             yield warned(f"the container has no CPU near the GPU: {list_of_cpus(cpus)}", evidence, on=[gpu], fix=fix)
-
-
-@gate(
-    "ctr.seccomp",
-    group="container",
-    severity="info",
-    title="Memory may be placed on a node",
-    reads="/proc/self/status: Seccomp, CapEff",
-    criterion="on a machine of several nodes: no seccomp filter, or CAP_SYS_NICE, which docker's filter asks for",
-    why="docker's filter answers mbind, set_mempolicy and move_pages with EPERM to a process without CAP_SYS_NICE: "
-    "buffers then lie where they fall, and nobody says so",
-    action="start the container with --cap-add SYS_NICE, or with a seccomp profile that allows mbind",
-    source="moby/profiles seccomp/default.json (mbind under CAP_SYS_NICE); ROCm/TransferBench CheckPages",
-)
-def seccomp(subject: Subject) -> Iterator[Finding]:
-    """Say whether a filter may stand between a test and its NUMA node."""
-    if len([node for node in subject.machine.numa_nodes if node.cpulist]) < 2:
-        yield skipped("one NUMA node: there is nothing to place")
-        return
-    text = subject.read(_STATUS)
-    mode = re.search(r"^Seccomp:\s*([012])$", text.text or "", re.MULTILINE)
-    held = re.search(r"^CapEff:\s*([0-9a-f]{1,16})$", text.text or "", re.MULTILINE)
-    if mode is None:
-        found = text.detail or text.status if text.text is None else "no line Seccomp"
-        yield unknown("whether a seccomp filter is in force is not told", Evidence(source=_STATUS, found=found))
-        return
-    evidence = Evidence(
-        source=_STATUS,
-        found=f"Seccomp {mode[1]}, CapEff {held[1] if held else '?'}",
-        expected="Seccomp 0, or CAP_SYS_NICE",
-    )
-    if mode[1] == "0":
-        yield passed("no seccomp filter is in force", evidence)
-    elif held is not None and int(held[1], 16) >> _CAP_SYS_NICE & 1:
-        yield passed("a seccomp filter is in force, and CAP_SYS_NICE passes docker's", evidence)
-    else:
-        yield unknown(
-            "a seccomp filter is in force and may refuse mbind and move_pages: placement is not sure", evidence
-        )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Limit", "kernel_log", "limit_of", "locked_memory", "open_files"]
 
 _LIMITS = "/proc/self/limits"
+_KMSG = (1, 11)  # Documentation/admin-guide/devices.txt
 _JOURNALS = ("/var/log/journal", "/run/log/journal")
 _CAP_SYSLOG = 34
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
@@ -150,6 +151,14 @@ def kernel_log(subject: Subject) -> Iterator[Finding]:
     if log.status == "ok":
         yield passed("the kernel's log was read", Evidence(source=log.source, found="read", expected="one source"))
         return
+    node = _stand_in(subject)
+    if node is not None:
+        yield warned(
+            "what stands at /dev/kmsg is not the kernel's log, so whoever reads it sees an empty one",
+            Evidence(source="/dev/kmsg", found=node, expected="character device 1:11"),
+            action="start the container with --device /dev/kmsg, or run gpucoexist doctor on the host",
+        )
+        return
     seen: list[Evidence] = []
     problem = _read_problem(subject, "/dev/kmsg")
     restricted = (subject.read("/proc/sys/kernel/dmesg_restrict").text or "").strip()
@@ -172,6 +181,17 @@ def kernel_log(subject: Subject) -> Iterator[Finding]:
     if container_of(subject) is not None:
         action = "pass the log into the container (--device /dev/kmsg), or run gpucoexist doctor on the host"
     yield unknown("neither /dev/kmsg nor the journal may be read by this process", *seen, action=action)
+
+
+def _stand_in(subject: Subject) -> str | None:
+    """Describe what a container runtime has put in the log's place: /dev/null, a console."""
+    try:
+        node = subject.host.stat("/dev/kmsg")
+    except OSError:
+        return None
+    if node.kind == "chardev" and (node.major, node.minor) == _KMSG:
+        return None
+    return f"{'character device' if node.kind == 'chardev' else node.kind} {node.major}:{node.minor}"
 
 
 def _read_problem(subject: Subject, path: str) -> str | None:

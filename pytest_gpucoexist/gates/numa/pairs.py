@@ -1,11 +1,10 @@
-"""Gates about pairs of GPUs: what lies between them, and how far apart their nodes are."""
+"""How far apart the nodes of two GPUs are."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
-from pytest_gpucoexist.gates.numa.relation import MEANINGS, matrix
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
 
@@ -15,48 +14,9 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.gates.subject import Subject
     from pytest_gpucoexist.model.machine import Machine
 
-__all__ = ["distance", "relations"]
+__all__ = ["distance"]
 
 _ONE = "one GPU: no pair"
-_MAX_ROWS = 40
-
-
-@gate(
-    "topo.relation",
-    group="numa",
-    severity="info",
-    title="What lies between two GPUs",
-    reads="the PCI addresses above each GPU, and its NUMA node",
-    criterion="for each pair it can be told whether a switch, a host bridge or the link between nodes lies between",
-    why="copies between cards cost what lies between them; across nodes (SYS) no test should ask for peer access",
-    action="nothing to do; where it is not told, the tree above a GPU could not be read",
-    source="nvidia-smi topo -m (legend); CAPS-UMU/FIDESlib#28",
-)
-def relations(subject: Subject) -> Iterator[Finding]:
-    """Record the class of each pair."""
-    rows = matrix(subject.machine)
-    if not rows:
-        yield skipped(_ONE)
-        return
-    told = [row for row in rows if row["relation"] != "unknown"]
-    evidence = [
-        Evidence(
-            source=f"{row['a']} and {row['b']}", found=f"{row['relation']}: {MEANINGS[row['relation']]}; {row['path']}"
-        )
-        for row in rows[:_MAX_ROWS]
-    ]
-    if not told:
-        yield unknown("what lies between the GPUs is not told", *evidence)
-        return
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row["relation"]] = counts.get(row["relation"], 0) + 1
-    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-    text = f"{len(rows)} pair{'s' if len(rows) > 1 else ''} of GPUs: {listed}"
-    if len(told) < len(rows):
-        yield unknown(text, *evidence)
-        return
-    yield passed(text, *evidence)
 
 
 @gate(

@@ -94,6 +94,16 @@ def test_the_log_may_be_read() -> None:
     assert verdict(member, "dev.kmsg").reason == "the journal in /var/log/journal may be read"
 
 
+@pytest.mark.proves("dev.kmsg", "WARN", on="tree")
+@pytest.mark.parametrize(("major", "minor"), [(1, 3), (136, 0)], ids=["null", "console"])
+def test_what_a_container_runtime_puts_in_the_logs_place(major: int, minor: int) -> None:
+    """kind links /dev/kmsg to /dev/null or a console (kubernetes-sigs/kind entrypoint, fix_kmsg)."""
+    stand_in = Node(kind="chardev", mode=0o666, uid=0, gid=0, major=major, minor=minor)
+    said = verdict(ONE.with_node("/dev/kmsg", stand_in), "dev.kmsg")
+    assert said.reason == "what stands at /dev/kmsg is not the kernel's log, so whoever reads it sees an empty one"
+    assert said.evidence[0].found == f"character device {major}:{minor}"
+
+
 @pytest.mark.proves("dev.kmsg", "UNKNOWN", on="tree")
 def test_a_user_who_may_read_no_log() -> None:
     machine = ONE.with_node("/dev/kmsg", KMSG).with_file("/proc/sys/kernel/dmesg_restrict", "1\n")
