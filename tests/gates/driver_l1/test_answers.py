@@ -146,6 +146,21 @@ def test_a_library_that_hangs_costs_its_deadline_once(machine: FakeMachine) -> N
     assert {"drv.nv.nvml_init", "ras.nv.row_remap", "lib.nv.libcuda"} <= unknown
 
 
+@proves("drv.query_timeout", "FAIL", on="fake")
+def test_a_library_that_hangs_while_the_gates_ask(machine: FakeMachine) -> None:
+    machine.nvidia(RTX_4090)
+    machine.fault("nvidia.nvmlInitWithFlags", "hang 600")
+    files = a_machine().with_gpu("rtx4090", address=FIRST)
+    gates = ("drv.nv.*init", "drv.query*", "ras.nv.row_remap")
+    said = {each.id: each for each in judged(asked_here(files), *gates, deadline_s=3).verdicts}
+    assert (said["drv.query_timeout"].status, said["drv.query_timeout"].reason) == (
+        "FAIL",
+        "NVML gave no answer within 3 s",
+    )
+    assert said["drv.nv.nvml_init"].status == said["ras.nv.row_remap"].status == "UNKNOWN"
+    assert machine.calls() == ["nvmlInitWithFlags"]
+
+
 @proves("drv.query_timeout", "PASS", on="fake")
 def test_libraries_that_answer(machine: FakeMachine) -> None:
     machine.nvidia(RTX_4090, A100)

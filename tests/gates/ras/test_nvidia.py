@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gpucoexist.host.base import HelperReply
 from pytest_gpucoexist.testing.builder import a_machine
 from tests.gates.boards import DEADLINE_S, SECOND, asked_here
 from tests.gates.judging import judged, verdict, verdicts
@@ -165,3 +166,12 @@ def test_what_was_recorded_without_health_is_unknown() -> None:
         del device["health"]
     said = verdict(machine.with_reply("nvml", reply), "ras.nv.row_remap")
     assert (said.status, "NVML was recorded without its health" in said.reason) == ("UNKNOWN", True)
+
+
+def test_a_library_that_is_not_installed_tells_nothing() -> None:
+    missing = HelperReply(status="absent", data={"cause": "no-library"}, detail="NVML is not installed: no such file")
+    said = verdict(a_machine().with_gpu("a100").with_reply("nvml", missing), "ras.nv.row_remap")
+    assert (said.status, said.reason) == ("SKIP", "NVML is not installed")
+    client = HelperReply(status="absent", data={"cause": "no-client"}, detail="nvidia-ml-py is not installed")
+    said = verdict(a_machine().with_gpu("a100").with_reply("nvml", client), "ras.nv.row_remap")
+    assert (said.status, "nvidia-ml-py is not installed" in said.reason) == ("UNKNOWN", True)
