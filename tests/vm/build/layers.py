@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +30,8 @@ PROJECT = "opt/project"
 
 DISTRIBUTIONS = ("pytest", "rich", "packaging")
 """Taken from the environment that runs this, so that the guest has the same pytest."""
+
+_KEPT_S = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,7 @@ def build_image(cache: Path) -> Image:
         folder=cache / f"image-{_key(kernel, userland, {name: d.version for name, d in distributions.items()})}"
     )
     if image.folder.exists():
+        image.folder.touch()
         return image
     building = Image(folder=cache / f"building-{os.getpid()}")
     shutil.rmtree(building.folder, ignore_errors=True)
@@ -82,12 +86,20 @@ def build_image(cache: Path) -> Image:
         unpack(packages.fetch(kernel), building.folder / "kernel")
         _install(building, Kernel.at(building.folder / "kernel"), list(distributions.values()))
         shutil.rmtree(building.folder / "kernel")
-        for old in cache.glob("image-*"):
-            shutil.rmtree(old, ignore_errors=True)
-        building.folder.rename(image.folder)
+        if not image.folder.exists():  # another session can have been faster
+            building.folder.rename(image.folder)
     finally:
         shutil.rmtree(building.folder, ignore_errors=True)
+    _forget_old(cache, kept=image)
+    packages.forget_others({**kernel, **userland})
     return image
+
+
+def _forget_old(cache: Path, *, kept: Image) -> None:
+    """Remove images that no session has used for a week."""
+    for folder in cache.glob("image-*"):
+        if folder != kept.folder and time.time() - folder.stat().st_mtime > _KEPT_S:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _install(image: Image, kernel: Kernel, distributions: list[metadata.Distribution]) -> None:

@@ -60,6 +60,13 @@ class Packages:
             raise BuildError(f"downloaded, and not there: {', '.join(absent)}")
         return [path for path in files.values() if path is not None]
 
+    def forget_others(self, wanted: dict[str, str]) -> None:
+        """Remove downloads of other versions."""
+        kept = {self._file(name, version) for name, version in wanted.items()}
+        for path in self.folder.glob("*.deb"):
+            if path not in kept:
+                path.unlink()
+
     def _file(self, name: str, version: str) -> Path | None:
         # apt writes the colon of an epoch as %3a.
         return next(iter(self.folder.glob(f"{name}_{version.replace(':', '%3a')}_*.deb")), None)

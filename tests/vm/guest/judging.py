@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpucoexist.gates.catalogue import all_gates
+from pytest_gpucoexist.gates.catalogue import gates_of_level
 from pytest_gpucoexist.gates.runner import judge
 from pytest_gpucoexist.gates.subject import Subject
 from pytest_gpucoexist.host import local_host
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SAID", "judged", "machine", "said_of", "verdicts"]
 
+_PATIENCE_S = 120.0
+"""An emulated processor needs a hundred times as long as a real one."""
+
 SAID: list[Verdict] = []
 """What gates said in the running test."""
 
@@ -27,12 +30,13 @@ def machine() -> Machine:
 
 
 def judged(*ids: str, **subject: Any) -> Judgement:
-    """Judge the guest as it is now by the gates with these ids or globs, with both vendors needed by tests."""
-    gates = [gate for gate in all_gates() if any(fnmatchcase(gate.id, each) for each in ids)]
+    """Judge the guest as it is now by the quick gates with these ids or globs, with a GPU of both vendors promised."""
+    gates = [gate for gate in gates_of_level("quick") if any(fnmatchcase(gate.id, each) for each in ids)]
     assert gates, f"no gate is called {ids}"
     host = local_host()
-    settings = {"level": "quick", "needed": frozenset({"nvidia", "amd"}), **subject}
-    judgement = judge(Subject(host=host, machine=discover(host), **settings), gates=gates)
+    settings = {"promised": {"nvidia": 1, "amd": 1}, "deadline_s": _PATIENCE_S, **subject}
+    seen = settings.pop("machine", None) or discover(host)
+    judgement = judge(Subject(host=host, machine=seen, **settings), gates=gates)
     SAID.extend(judgement.verdicts)
     return judgement
 

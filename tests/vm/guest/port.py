@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tty
 from typing import Any
 
 __all__ = ["ask", "say"]
@@ -37,6 +36,8 @@ def ask(action: str, **arguments: object) -> None:
 
 
 def _opened() -> int:
+    import tty  # collected on other systems, too
+
     port = os.open(PORT, os.O_RDWR | os.O_NOCTTY)
     tty.setraw(port)
     return port

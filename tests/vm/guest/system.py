@@ -22,6 +22,7 @@ __all__ = [
     "address",
     "driver_of",
     "kernel_log",
+    "nvidia_minor",
     "present",
     "read",
     "run",
@@ -71,6 +72,12 @@ def driver_of(pci_address: str) -> str | None:
     with contextlib.suppress(FileNotFoundError):
         return os.path.basename(os.readlink(f"{BUS}/{pci_address}/driver"))
     return None
+
+
+def nvidia_minor(pci_address: str) -> int:
+    """Return N of the node `/dev/nvidiaN` of a GPU that the driver holds."""
+    information = read(f"/proc/driver/nvidia/gpus/{pci_address}/information")
+    return int(information.partition("Device Minor:")[2].split()[0])
 
 
 def address(card: str) -> str:

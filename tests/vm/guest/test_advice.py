@@ -38,7 +38,7 @@ def modprobe_d() -> Iterator[Callable[[str, str], None]]:
 def test_nouveau_is_kept_out_as_it_should(modprobe_d: Callable[[str, str], None]) -> None:
     modprobe_d("blacklist-nouveau.conf", "blacklist nouveau\noptions nouveau modeset=0\n")
     load("nvidia", "nvidia-uvm")
-    settings = {"needed": frozenset({"nvidia"})}
+    settings = {"promised": {"nvidia": 1}}
     for gate in ("kmod.blacklist_conflict", "kmod.nv.foreign_loaded", "kmod.nv.required"):
         (verdict,) = verdicts(gate, **settings)
         assert verdict.status == "PASS", verdict
@@ -48,7 +48,7 @@ def test_nouveau_is_kept_out_as_it_should(modprobe_d: Callable[[str, str], None]
 def test_a_line_against_the_driver_that_is_loaded(modprobe_d: Callable[[str, str], None]) -> None:
     modprobe_d("mistake.conf", "# for the virtual machine\nblacklist nvidia\n")
     load("nvidia")
-    found = verdicts("kmod.blacklist_conflict", needed=frozenset({"nvidia"}))
+    found = verdicts("kmod.blacklist_conflict", promised={"nvidia": 1})
     (verdict,) = (each for each in found if "nvidia is loaded" in each.reason)
     assert verdict.status == "WARN"
     assert f"{FOLDER}/mistake.conf:2 says `blacklist nvidia`" in verdict.reason
@@ -87,11 +87,11 @@ def test_the_command_line_keeps_a_driver_from_loading_by_itself() -> None:
     alias = read(f"{BUS}/{RADEON0}/modalias")
     run("modprobe", "--use-blacklist", alias, check=False)
     assert "amdgpu" not in loaded()
-    (kept_out,) = verdicts("kmod.blacklist_conflict", needed=frozenset({"amd"}))
+    (kept_out,) = verdicts("kmod.blacklist_conflict", promised={"amd": 1})
     assert kept_out.status == "WARN"
     assert "amdgpu is kept out: /proc/cmdline says `modprobe.blacklist=amdgpu`" in kept_out.reason
     load("amdgpu")
-    (by_name,) = verdicts("kmod.blacklist_conflict", needed=frozenset({"amd"}))
+    (by_name,) = verdicts("kmod.blacklist_conflict", promised={"amd": 1})
     assert by_name.status == "WARN"
     assert "amdgpu is loaded although /proc/cmdline says `modprobe.blacklist=amdgpu`" in by_name.reason
     assert "boot loader" in by_name.fix[0].lines[0]

@@ -77,4 +77,4 @@ def test_no_driver_is_loaded_at_all() -> None:
     unload_all()
     verdict = said_of("drv.bound_driver", RTX0)
     assert verdict.status == "FAIL"
-    assert "nvidia is not bound, though selected tests need it" in verdict.reason
+    assert "nvidia is not bound, though nvidia:1 is promised" in verdict.reason

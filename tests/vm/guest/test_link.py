@@ -10,7 +10,7 @@ import pytest
 from tests.vm.guest.drivers import load, unload_all
 from tests.vm.guest.judging import machine, said_of
 from tests.vm.guest.port import ask
-from tests.vm.guest.system import BUS, RADEON0, RTX2, kernel_log, read
+from tests.vm.guest.system import BUS, RADEON0, RTX2, kernel_log, nvidia_minor, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,13 +74,8 @@ def test_its_neighbours_answer(lost: None) -> None:
 @pytest.mark.proves("klog.nv.fallen", "FAIL", on="vm")
 @pytest.mark.proves("klog.nv.xid", "FAIL", on="vm")
 def test_what_the_driver_says_when_somebody_opens_it(lost: None) -> None:
-    minor = next(
-        line.split()[-1]
-        for line in read(f"/proc/driver/nvidia/gpus/{RTX2}/information").splitlines()
-        if line.startswith("Device Minor")
-    )
     with pytest.raises(OSError, match="Input/output error"):
-        os.open(f"/dev/nvidia{minor}", os.O_RDWR)
+        os.open(f"/dev/nvidia{nvidia_minor(RTX2)}", os.O_RDWR)
     assert "GPU has fallen off the bus" in kernel_log()
     for gate in ("klog.nv.fallen", "klog.nv.xid"):
         verdict = said_of(gate, RTX2)

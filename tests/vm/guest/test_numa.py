@@ -1,11 +1,16 @@
-"""`numa_node` binds a test to its card's node: the kernel really places its memory there."""
+"""Where a process may run and where its memory lies, on a machine with two nodes."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.vm.guest.drivers import load
+from tests.vm.guest.judging import said_of
 from tests.vm.guest.sessions import session
+from tests.vm.guest.system import BUS, RADEON0, RTX0, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,3 +64,32 @@ def test_pages_lie_on_the_node_of_the_card(tmp_path: Path) -> None:
     print(done.stdout, done.stderr)
     assert done.returncode == 0
     assert "3 passed" in done.stdout
+
+
+@pytest.mark.proves("numa.affinity", "PASS", on="vm")
+@pytest.mark.proves("numa.affinity", "WARN", on="vm")
+def test_a_process_that_may_not_run_near_a_card() -> None:
+    load()
+    everywhere = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {0, 1})
+    try:
+        far, near = said_of("numa.affinity", RADEON0), said_of("numa.affinity", RTX0)
+    finally:
+        os.sched_setaffinity(0, everywhere)
+    assert (far.status, near.status) == ("WARN", "PASS")
+    assert "may run on CPUs 0-1 alone, none of them near the GPU" in far.reason
+
+
+@pytest.mark.proves("numa.node_known", "PASS", on="vm")
+@pytest.mark.proves("numa.node_known", "WARN", on="vm")
+def test_firmware_that_does_not_say_the_node() -> None:
+    """The kernel lets root write what firmware left out, and so also take it away."""
+    load()
+    write(f"{BUS}/{RADEON0}/numa_node", "-1")
+    try:
+        verdict = said_of("numa.node_known", RADEON0)
+    finally:
+        write(f"{BUS}/{RADEON0}/numa_node", "1")
+    assert verdict.status == "WARN"
+    assert "not known, on a machine of 2 nodes" in verdict.reason
+    assert said_of("numa.node_known", RADEON0).status == "PASS"

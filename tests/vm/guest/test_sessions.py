@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.vm.guest.drivers import load, unload_all
-from tests.vm.guest.judging import machine
+from tests.vm.guest.judging import judged, machine, said_of
 from tests.vm.guest.port import ask
 from tests.vm.guest.sessions import session
-from tests.vm.guest.system import RADEON1, kernel_log, present
+from tests.vm.guest.system import RADEON1, kernel_log, present, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,13 +75,12 @@ import os
 import pytest
 
 from tests.vm.guest.port import ask
+from tests.vm.guest.system import nvidia_minor
 
 
 def opened(gpu):
     """Open the node of an NVIDIA GPU, which touches it."""
-    folder = f"/proc/driver/nvidia/gpus/{gpu.pci_address}/information"
-    minor = open(folder).read().split("Device Minor:")[1].split()[0]
-    os.close(os.open(f"/dev/nvidia{minor}", os.O_RDWR))
+    os.close(os.open(f"/dev/nvidia{nvidia_minor(gpu.pci_address)}", os.O_RDWR))
 
 
 @pytest.mark.gpu(vendor="nvidia")
@@ -148,11 +148,28 @@ def test_a_card_that_falls_off_the_bus_during_a_session(tmp_path: Path, lost_aga
     assert "NVRM: Xid (PCI:0000:83:00): 79" in kernel_log()
 
 
+@pytest.mark.proves("pcie.config_space", "FAIL", on="vm")
+@pytest.mark.proves("topo.baseline", "FAIL", on="vm")
+@pytest.mark.proves("drv.inventory", "FAIL", on="vm")
+@pytest.mark.proves("klog.map_bdf", "WARN", on="vm")
 def test_a_card_that_is_unplugged_during_a_session(tmp_path: Path) -> None:
     load()
+    before = machine()
+    run(sys.executable, "-m", "pytest_gpucoexist", "baseline", "save")
     found, _ = outcomes(tmp_path, UNPLUGGED)
     assert not present(RADEON1)
     assert found.pop("test_after[amd1]") == "FAILED"
     assert set(found.values()) == {"PASSED"}
     assert len(found) == 5
     assert RADEON1 not in {gpu.pci_address for gpu in machine().gpus}
+    known = said_of("pcie.config_space", RADEON1, machine=before)
+    assert known.blocks
+    assert f"amd1 ({RADEON1}) is gone from the bus" in known.reason
+    said = {
+        verdict.id: verdict
+        for verdict in judged("topo.baseline", "drv.inventory", "klog.map_bdf", promised={"amd": 2}).verdicts
+    }
+    assert (said["topo.baseline"].status, said["drv.inventory"].status) == ("FAIL", "FAIL")
+    assert f"{RADEON1} (Navi 31 [Radeon RX 7900 XT/7900 XTX]) is missing" in said["topo.baseline"].reason
+    assert "amd:2 is promised, and 1 AMD GPU(s) are here" in said["drv.inventory"].reason
+    assert "speaks of an AMD GPU at 0000:82:00, and nothing is there on the bus now" in said["klog.map_bdf"].reason
