@@ -11,11 +11,11 @@ from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.requirement import VENDOR_NAMES, Need, Requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from pytest_gpucoexist.model.machine import Gpu, Machine
 
-__all__ = ["Group", "Match", "Missing", "MissingOutcome", "choose", "libraries_to_ask", "match"]
+__all__ = ["Group", "Match", "Missing", "MissingOutcome", "choose", "libraries_to_ask", "match", "would_do"]
 
 MissingOutcome = Literal["missing", "masked", "not_granted", "simulated", "unfit"]
 
@@ -69,34 +69,72 @@ def _match_one(requirement: Requirement, machine: Machine) -> Group | Missing:
     needs = f"needs {requirement.describe()}"
     if lacks := machine_objections(requirement, machine):
         return Missing(requirement=requirement, outcome="missing", reason=f"{needs}; {', '.join(lacks)}")
-    concerned = [gpu for gpu in machine.gpus if _concerned(gpu, requirement)]
-    judged = [(gpu, objections(gpu, requirement, machine)) for gpu in concerned]
-    fit = _beside_discrete([gpu for gpu, against in judged if not against])
+    judged = _judged(requirement, machine)
+    fit = _counted(judged)
     if len(fit) >= requirement.count:
         group = Group(requirement=requirement, candidates=tuple(gpu.key for gpu in fit))
         if not requirement.same_node or choose([group], group.candidates, machine) is not None:
             return group
-    # What a gate took out, or only the caller's mask or the container withholds, is not missing from the machine.
-    outcome: MissingOutcome = "missing"
-    withheld = len(fit)
-    for kind in ("unfit", "masked", "not_granted"):
-        withheld += sum({item.kind for item in against} == {kind} for _, against in judged)
-        if outcome == "missing" and withheld >= requirement.count > len(fit):
-            outcome = kind
     return Missing(
-        requirement=requirement, outcome=outcome, reason=f"{needs}; found {_found(requirement, judged, fit)}"
+        requirement=requirement,
+        outcome=_outcome([requirement], machine),
+        reason=f"{needs}; found {_found(requirement, judged, fit)}",
     )
+
+
+def would_do(need: Need, machine: Machine) -> tuple[str, ...]:
+    """Return the devices that satisfy a need, those included that only a gate took out; none when they are too few."""
+    groups = _groups(need.requirements, machine, {"unfit"})
+    keys = tuple(dict.fromkeys(key for group in groups for key in group.candidates))
+    lacks = any(machine_objections(each, machine) for each in need.requirements)
+    return () if lacks or choose(groups, keys, machine) is None else keys
+
+
+def _outcome(requirements: Sequence[Requirement], machine: Machine) -> MissingOutcome:
+    """Say what keeps these requirements from being met together: a gate, the caller's mask, the container.
+
+    None of them withholds enough devices: they are missing.
+    """
+    allowed: set[str] = set()
+    withheld: tuple[MissingOutcome, ...] = ("unfit", "masked", "not_granted")
+    for kind in withheld:
+        allowed.add(kind)
+        groups = _groups(requirements, machine, allowed)
+        if choose(groups, {key for group in groups for key in group.candidates}, machine) is not None:
+            return kind
+    return "missing"
+
+
+def _groups(requirements: Iterable[Requirement], machine: Machine, allowed: Collection[str]) -> list[Group]:
+    return [
+        Group(requirement=each, candidates=tuple(gpu.key for gpu in _counted(_judged(each, machine), allowed)))
+        for each in requirements
+    ]
+
+
+_Judged = list[tuple["Gpu", tuple[Objection, ...]]]
+
+
+def _judged(requirement: Requirement, machine: Machine) -> _Judged:
+    concerned = [gpu for gpu in machine.gpus if _concerned(gpu, requirement)]
+    return [(gpu, objections(gpu, requirement, machine)) for gpu in concerned]
+
+
+def _counted(judged: _Judged, allowed: Collection[str] = ()) -> list[Gpu]:
+    """Return the devices that nothing speaks against but what is `allowed`.
+
+    Integrated GPUs of a vendor that has a discrete one are dropped: counting an APU as a second card is a known trap,
+    and so is going on with the APU when the card is unfit.
+    """
+    found = [gpu for gpu, against in judged if {item.kind for item in against} <= set(allowed)]
+    cards = [gpu for gpu, against in judged if {item.kind for item in against} <= {*allowed, "unfit"}]
+    with_discrete = {gpu.vendor for gpu in cards if gpu.kind != "integrated"}
+    return [gpu for gpu in found if gpu.kind != "integrated" or gpu.vendor not in with_discrete]
 
 
 def _concerned(gpu: Gpu, requirement: Requirement) -> bool:
     """Whether a reason should speak of the device at all: a BMC is no answer to a wish for a GPU."""
     return gpu.is_compute and requirement.vendor in {None, gpu.vendor}
-
-
-def _beside_discrete(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Drop integrated GPUs of a vendor that has a discrete one: counting an APU as a second card is a known trap."""
-    with_discrete = {gpu.vendor for gpu in gpus if gpu.kind != "integrated"}
-    return [gpu for gpu in gpus if gpu.kind != "integrated" or gpu.vendor not in with_discrete]
 
 
 def _found(requirement: Requirement, judged: Iterable[tuple[Gpu, Sequence[Objection]]], fit: Sequence[Gpu]) -> str:
@@ -124,9 +162,15 @@ def _not_together(groups: Sequence[Group], machine: Machine) -> Missing:
         found = ", ".join(f"{key} (NUMA node {'unknown' if node is None else node})" for key, node in nodes)
     else:
         found = f"only {', '.join(keys)} for all of them"
+    unfit: dict[str, str] = {}
+    for requirement in (group.requirement for group in groups):
+        for gpu, against in _judged(requirement, machine):
+            if {item.kind for item in against} == {"unfit"}:
+                unfit[gpu.key] = ", ".join(item.text for item in against)
+    found += "".join(f", {key} ({words})" for key, words in unfit.items())
     return Missing(
         requirement=groups[-1].requirement,
-        outcome="missing",
+        outcome=_outcome([group.requirement for group in groups], machine),
         reason=f"needs {wanted}, at the same time; found {found}",
     )
 

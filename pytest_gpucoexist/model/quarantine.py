@@ -25,7 +25,8 @@ def quarantined(machine: Machine, unfit: Mapping[str, str]) -> Machine:
     by_card = {gpu.pci_address: unfit[gpu.key] for gpu in machine.gpus if gpu.pci_address and gpu.key in unfit}
 
     def judged(gpu: Gpu) -> Gpu:
-        words = unfit.get(gpu.key) or by_card.get(gpu.pci_address or "")
+        card = gpu.pci_address or ""
+        words = unfit.get(gpu.key) or by_card.get(card) or unfit.get(card)
         if words is None:
             return gpu
         fact = Fact(source="gates", status="broken", detail=words)

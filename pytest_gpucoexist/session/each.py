@@ -55,15 +55,20 @@ def restriction(item: pytest.Item) -> Mapping[str, Any]:
 
 
 def _candidates(metafunc: pytest.Metafunc) -> list[Gpu]:
-    """Devices that could serve this test, in the machine's order: visible, usable, and as its marks demand."""
+    """Devices that could serve this test, in the machine's order: visible, usable, and as its marks demand.
+
+    A device that a gate took out keeps its run of the test, which then fails: it must not vanish from the list.
+    """
+    from pytest_gpucoexist.model.matching import would_do
     from pytest_gpucoexist.session.state import GPU_SESSION
 
     session = metafunc.config.stash[GPU_SESSION]
     decision = session.decision(metafunc.definition)
     if decision is None:
         return []
-    keys = {key for group in decision.groups for key in group.candidates}
-    return [gpu for gpu in session.machine().gpus if gpu.key in keys]
+    machine = session.machine()
+    keys = would_do(decision.need, machine)
+    return [gpu for gpu in machine.gpus if gpu.key in keys]
 
 
 def _parametrized_by_hand(metafunc: pytest.Metafunc, name: str) -> bool:
