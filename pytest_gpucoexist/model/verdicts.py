@@ -13,6 +13,7 @@ from pytest_gpucoexist.model.codec import decode, encode
 
 __all__ = [
     "LEVELS",
+    "SEVERITIES",
     "STATUSES",
     "Evidence",
     "Fix",
@@ -32,6 +33,7 @@ itself broke; `detail` has its traceback."""
 STATUSES: tuple[VerdictStatus, ...] = get_args(VerdictStatus)
 
 Severity = Literal["fail", "warn", "info"]
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 Level = Literal["quick", "standard", "transfer", "full"]
 LEVELS: tuple[Level, ...] = get_args(Level)

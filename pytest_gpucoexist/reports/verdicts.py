@@ -36,8 +36,9 @@ _WORDS: tuple[tuple[VerdictStatus, str, str], ...] = (
 
 _LOUD: tuple[VerdictStatus, ...] = ("FAIL", "ERROR", "WARN")
 
+SHOWN_CHARACTERS = 500
 SHOWN_EVIDENCE = 6
-"""Pieces of evidence shown below a verdict; `--json` has all."""
+"""Pieces of evidence shown below a verdict, and of each its beginning; `--json` has all."""
 
 
 def counts_text(judgement: Judgement) -> str:
@@ -143,6 +144,8 @@ def verdict_lines(
             text = f"{evidence.source}: {evidence.found}"
             if evidence.expected is not None:
                 text += f" (expected {evidence.expected})"
+            if len(text) > SHOWN_CHARACTERS:
+                text = f"{text[:SHOWN_CHARACTERS]} … (--json shows all)"
             lines += wrapped(text, screen, body + "- ", body + "  ", style="dim")
         if len(verdict.evidence) > SHOWN_EVIDENCE:
             more = f"… and {len(verdict.evidence) - SHOWN_EVIDENCE} more; --json shows all"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_gpucoexist.gates import Finding, Gate, Subject, failed, gate, judge, passed, skipped, unknown, warned
+from pytest_gpucoexist.model.quarantine import quarantined
 from pytest_gpucoexist.model.verdicts import Evidence, Fix, Judgement
+from pytest_gpucoexist.probes import discover
 from pytest_gpucoexist.testing.builder import MachineBuilder, a_machine
+from pytest_gpucoexist.testing.vendor_replies import MigInstance
 from tests.gates.judging import subject_of
 
 if TYPE_CHECKING:
@@ -117,6 +121,47 @@ def test_a_gate_that_breaks_is_an_error_with_its_traceback(check: Check, reason:
     assert judgement.fit is None
 
 
+@pytest.mark.parametrize(
+    ("leave", "reason"),
+    [
+        (lambda: pytest.skip("not today"), "the gate broke: Skipped: not today"),
+        (lambda: sys.exit(3), "the gate broke: SystemExit: 3"),
+        (lambda: pytest.exit("enough"), "the gate broke: _pytest.outcomes.Exit: enough"),
+    ],
+    ids=["skip", "exit", "pytest.exit"],
+)
+def test_a_gate_that_leaves_its_thread_is_heard_at_once(leave: Callable[[], None], reason: str) -> None:
+    """These are no Exceptions: unheard, they would cost the whole deadline and be a warning of pytest's."""
+
+    def check(subject: Subject) -> Iterable[Finding]:
+        leave()
+        yield passed("never")
+
+    judgement = said(check, subject={"deadline_s": 3600})
+    assert [(each.status, each.reason) for each in judgement.verdicts] == [("ERROR", reason)]
+
+
+def test_what_a_gate_quotes_is_made_safe() -> None:
+    dirty = "a\x1b[31mb\x00\tc\r\nd\udcff\u202e"
+    evidence = Evidence(source=dirty, found=dirty, expected=dirty)
+    finding = failed(dirty, evidence, action=dirty, fix=[Fix(lines=(dirty,))])
+    (verdict,) = said(lambda subject: [finding]).verdicts
+    (evidence,) = verdict.evidence
+    for text in (verdict.reason, verdict.action, evidence.source, evidence.found, evidence.expected):
+        assert text == "a[31mb c d?"
+    assert verdict.fix[0].lines == ("a[31mb\tc\nd?",)
+
+
+def test_what_a_gate_quotes_is_a_text_and_not_endless() -> None:
+    odd: Any = ValueError("not a text")
+    number: Any = 7
+    (verdict,) = said(lambda subject: [warned(odd, Evidence(source="x", found=number))]).verdicts
+    assert (verdict.reason, verdict.evidence[0].found) == ("not a text", "7")
+    (verdict,) = said(lambda subject: [warned("x" * 100_000)]).verdicts
+    assert len(verdict.reason) < 700
+    assert verdict.reason.endswith("… (99,400 characters more)")
+
+
 def test_a_gate_that_does_not_answer_is_unknown_and_the_others_are_heard() -> None:
     hold = threading.Event()
 
@@ -179,6 +224,28 @@ def test_a_device_that_the_caller_hid_is_not_unfit_but_for_its_hiding() -> None:
     assert len(said(lambda subject: [failed("bad")], machine, group="environment").unfit) == 2
 
 
+def test_a_failure_about_hidden_devices_says_that_it_does_not_block() -> None:
+    machine = two_nvidia().with_environ(CUDA_VISIBLE_DEVICES="1", CUDA_DEVICE_ORDER="PCI_BUS_ID")
+    judgement = said(lambda subject: [failed("bad", on=subject.gpus()[:1])], machine)
+    assert (judgement.fit, judgement.verdicts[0].blocks) == (True, False)
+
+
+def test_a_card_of_which_one_partition_is_visible_is_not_hidden() -> None:
+    """A gate names one partition for the card; the mask may leave only another."""
+    parts = [
+        MigInstance(uuid=f"MIG-{number}", name="A100 MIG 3g.20gb", gi=number, memory_total_bytes=20 * 2**30)
+        for number in (1, 2)
+    ]
+    machine = a_machine().with_gpu("a100").with_mig("nvidia0", *parts).with_environ(CUDA_VISIBLE_DEVICES="MIG-2")
+    host = machine.host()
+    subject = Subject(host=host, machine=discover(host, ask=["nvidia"]))
+    hidden = [gpu for gpu in subject.gpus() if not gpu.visible][:1]
+    assert hidden
+    judgement = judge(subject, gates=[gate_of(lambda subject: [failed("it smokes", on=hidden)])])
+    assert judgement.fit is False
+    assert not any(gpu.fit for gpu in quarantined(subject.machine, judgement.unfit).gpus)
+
+
 def test_what_is_not_granted_here_is_nobodys_business() -> None:
     machine = two_nvidia().without_nodes("nvidia1").with_file("/.dockerenv", "")
     subject = subject_of(machine)
@@ -207,6 +274,9 @@ def test_shared_evidence_is_read_once_and_its_failure_is_told_to_each() -> None:
         ({"reads": ""}, "reads is empty"),
         ({"level": "deep"}, "level 'deep' is not one of quick, standard, transfer, full"),
         ({"severity": "warn"}, "a gate that blocks has the severity fail"),
+        ({"severity": "grave"}, "severity 'grave' is not one of fail, warn, info"),
+        ({"vendors": ("nvdia",)}, r"vendors \('nvdia',\) are not a tuple out of nvidia, amd, intel"),
+        ({"vendors": "nvidia"}, "vendors 'nvidia' are not a tuple"),
     ],
 )
 def test_a_description_with_holes_is_refused(wrong: dict[str, Any], said: str) -> None:
