@@ -92,9 +92,10 @@ class Accounts:
                 found.append((f"--gpu-require={options.require}", line))
         return found
 
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write what was asked for. What cannot be written fails the run with a note in the summary."""
         options = self._session.options
+        exitstatus = session.exitstatus  # not what the hook was called with: gates may have ended the run
         try:
             if options.write_skips is not None and exitstatus in _COMPLETE:
                 from pytest_gpucoexist.session.skips import write_skips

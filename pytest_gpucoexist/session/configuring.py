@@ -44,6 +44,8 @@ def configure(config: pytest.Config) -> None:
         if _distributes(config):
             from pytest_gpucoexist.session.link import ControllerLink
 
+            if any(config.getini(name) for name in ("gpu_gates_ignore", "gpu_gate_limits", "gpu_gate_unknown")):
+                _check_gate_keys(config)
             late: Any = _LateBroker(session)
             config.pluginmanager.register(ControllerLink(session.machine, late, session.said), "gpucoexist-link")
 
@@ -86,6 +88,16 @@ def _set_up_asked(config: pytest.Config, session: GpuSession, options: Options) 
             register(Accounts(session), "gpucoexist-accounts")
         register(Header(session), "gpucoexist-header")
     except GpuCoexistError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _check_gate_keys(config: pytest.Config) -> None:
+    from pytest_gpucoexist.errors import UserError
+    from pytest_gpucoexist.session.gating import check_keys
+
+    try:
+        check_keys(config)
+    except UserError as error:
         raise pytest.UsageError(str(error)) from None
 
 

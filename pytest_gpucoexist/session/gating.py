@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from pytest_gpucoexist.errors import UserError
+from pytest_gpucoexist.errors import GpuCoexistError, UserError
 from pytest_gpucoexist.session.discovery import session_host
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXIT_UNFIT",
+    "check_keys",
     "gate_lines",
     "judge_session",
     "junit_properties",
@@ -53,10 +54,11 @@ def judge_session(session: GpuSession, machine: Machine, needed: Collection[str]
         if "gates" in session.options.given:
             session.notes.append("gates: a machine that was read from JSON has no files to judge")
         return None
-    gates = _gates(config, session.options.gates)
-    known = {gate.id: gate for gate in gates}
+    gates, later = _gates(config, session.options.gates)
     ignore = _ignored(config.getini("gpu_gates_ignore"))
-    for pattern in _matching_nothing(ignore):
+    limits = _limits(config.getini("gpu_gate_limits"), {gate.id: gate for gate in (*gates, *later)})
+    unknown_fails = _unknown_fails(config)
+    for pattern in _matching_nothing(ignore, (*gates, *later)):
         session.notes.append(f"gpu_gates_ignore: no gate matches {pattern!r}; see gpucoexist doctor --list")
     subject = Subject(
         host=host,
@@ -66,31 +68,48 @@ def judge_session(session: GpuSession, machine: Machine, needed: Collection[str]
         needed=frozenset(needed),
         since_s=session.started_s,
         deadline_s=session.options.helper_deadline_s,
-        limits=_limits(config.getini("gpu_gate_limits"), known),
+        limits=limits,
     )
-    return judge(subject, gates=gates, ignore=ignore, unknown_fails=_unknown_fails(config))
+    return judge(subject, gates=gates, ignore=ignore, unknown_fails=unknown_fails)
 
 
-def _gates(config: pytest.Config, level: Any) -> list[Gate]:
-    """Return the gates of this level, those of other plugins too."""
+def check_keys(config: pytest.Config) -> None:
+    """Check the form of the ini keys, for a controller of pytest-xdist: there it would fail every test, and no run.
+
+    Raises UserError.
+    """
+    _ignored(config.getini("gpu_gates_ignore"))
+    for line in config.getini("gpu_gate_limits"):
+        _limit(line)
+    _unknown_fails(config)
+
+
+def _gates(config: pytest.Config, level: Any) -> tuple[list[Gate], list[Gate]]:
+    """Return the gates of this level, those of other plugins too; and what else those plugins gave."""
     from pytest_gpucoexist.gates.catalogue import gates_of_level
     from pytest_gpucoexist.gates.registry import Gate
     from pytest_gpucoexist.model.verdicts import LEVELS
     from pytest_gpucoexist.session.plugins import implementations
 
     gates = gates_of_level(level)
+    later: list[Gate] = []
     taken = {gate.id for gate in gates}
     for plugin, call in implementations(config, "pytest_gpucoexist_gates"):
-        for said in call(config=config):
-            for gate in said or ():
-                if not isinstance(gate, Gate):
-                    raise UserError(f"pytest_gpucoexist_gates in {plugin} returned {gate!r}: return a list of Gate")
-                if gate.id in taken:
-                    raise UserError(f"pytest_gpucoexist_gates in {plugin}: there is a gate {gate.id} already")
-                taken.add(gate.id)
-                if LEVELS.index(gate.level) <= LEVELS.index(level):
-                    gates.append(gate)
-    return gates
+        where = f"pytest_gpucoexist_gates in {plugin}"
+        try:
+            given = [gate for said in call(config=config) for gate in said or ()]
+        except GpuCoexistError:
+            raise
+        except Exception as error:
+            raise UserError(f"{where} failed: {type(error).__name__}: {error}") from error
+        for gate in given:
+            if not isinstance(gate, Gate):
+                raise UserError(f"{where} returned {gate!r}: return a list of Gate")
+            if gate.id in taken:
+                raise UserError(f"{where}: there is a gate {gate.id} already")
+            taken.add(gate.id)
+            (gates if LEVELS.index(gate.level) <= LEVELS.index(level) else later).append(gate)
+    return gates, later
 
 
 _IGNORE = re.compile(r"\s*(?P<pattern>[^\s:]+)\s*:\s*(?P<reason>\S.*?)\s*")
@@ -110,36 +129,37 @@ def _ignored(lines: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _matching_nothing(ignore: Iterable[str]) -> list[str]:
+def _matching_nothing(ignore: Iterable[str], gates: Iterable[Gate]) -> list[str]:
     if not ignore:
         return []
     from fnmatch import fnmatchcase
 
-    from pytest_gpucoexist.gates.catalogue import all_gates
-
-    ids = [gate.id for gate in all_gates()]
+    ids = {gate.id for gate in gates} | _later_gates()
     return [pattern for pattern in ignore if not any(fnmatchcase(each, pattern) for each in ids)]
 
 
 def _limits(lines: Sequence[str], gates: dict[str, Gate]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for line in lines:
-        match = _LIMIT.fullmatch(line)
-        number = _number(match["number"]) if match is not None else None
-        if match is None or number is None:
-            raise UserError(
-                f"gpu_gate_limits: {line.strip()!r} is not GATE.LIMIT = NUMBER, such as dev.nofile.base = 1024"
-            )
-        gate = gates.get(match["gate"])
+        name, limit, number = _limit(line)
+        gate = gates.get(name)
         if gate is None:
-            if match["gate"] in _later_gates():
+            if name in _later_gates():
                 continue
-            raise UserError(f"gpu_gate_limits: there is no gate {match['gate']!r}; see gpucoexist doctor --list")
-        if match["name"] not in gate.limits:
+            raise UserError(f"gpu_gate_limits: there is no gate {name!r}; see gpucoexist doctor --list")
+        if limit not in gate.limits:
             good = ", ".join(sorted(gate.limits)) or "none"
-            raise UserError(f"gpu_gate_limits: {gate.id} has no limit {match['name']!r}; it has: {good}")
-        found.setdefault(gate.id, {})[match["name"]] = number
+            raise UserError(f"gpu_gate_limits: {gate.id} has no limit {limit!r}; it has: {good}")
+        found.setdefault(gate.id, {})[limit] = number
     return found
+
+
+def _limit(line: str) -> tuple[str, str, float]:
+    match = _LIMIT.fullmatch(line)
+    number = _number(match["number"]) if match is not None else None
+    if match is None or number is None:
+        raise UserError(f"gpu_gate_limits: {line.strip()!r} is not GATE.LIMIT = NUMBER, such as dev.nofile.base = 1024")
+    return match["gate"], match["name"], number
 
 
 def _later_gates() -> set[str]:
@@ -168,14 +188,22 @@ def gate_lines(session: GpuSession) -> list[str]:
     judgement, machine = session.judgement, session.discovered
     if judgement is None or machine is None:
         return []
+    from dataclasses import replace
+
     from pytest_gpucoexist.reports.verdicts import gates_line, problem_lines
+    from pytest_gpucoexist.session.summary import session_screen
 
     verbosity = getattr(session.config.option, "verbose", 0)
-    problems = problem_lines(judgement, machine, verbosity=verbosity)
-    lines = [] if verbosity < 0 and not problems else [f"  {gates_line(judgement)}"]
+    screen = session_screen(session.config)
+    within = replace(screen, width=screen.width - len(_INDENT), colour=False)
+    problems = problem_lines(judgement, machine, within, verbosity=verbosity)
+    lines = [] if verbosity < 0 and not problems else [gates_line(judgement)]
     if judgement.fit is False and session.options.gate_policy == "warn":
-        lines.append("  --gpu-gate-policy=warn: devices that gates would have taken out are used all the same")
-    return lines + [f"  {line}" for line in problems]
+        lines.append("--gpu-gate-policy=warn: devices that gates would have taken out are used all the same")
+    return [_INDENT + line for line in lines + problems]
+
+
+_INDENT = "  "
 
 
 def junit_properties(session: GpuSession) -> list[tuple[str, str]]:

@@ -57,6 +57,7 @@ def machine_lines(session: GpuSession) -> list[str]:
     """Describe the machine of a session, which has been discovered, and what was asked for."""
     from pytest_gpucoexist.reports.terminal import machine_header
     from pytest_gpucoexist.session.gating import gate_lines
+    from pytest_gpucoexist.session.summary import session_screen
 
     options = session.options
     lines = machine_header(
@@ -65,5 +66,6 @@ def machine_lines(session: GpuSession) -> list[str]:
         simulate=None if options.plan or options.observe else options.simulate,
         observe=options.observe,
         interferences=[] if options.mask_style == "auto" else [f"mask style: {options.mask_style}"],
+        screen=session_screen(session.config),
     )
     return lines + gate_lines(session)

@@ -43,6 +43,9 @@ class GpuProtocol:
     ) -> Generator[None, object, object]:
         """Hold the devices around everything: set-up, reruns, other plugins' timers."""
         decision = self._session.decision(item)
+        if self._session.is_worker and (stopped := self._session.stopped):
+            # The controller ends the run, but would wait for every test that it has handed out already.
+            item.session.shouldstop = stopped
         holding = None
         item.stash[REFUSED] = False
         if HOLD_ERROR in item.stash:

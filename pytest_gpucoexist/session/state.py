@@ -96,8 +96,8 @@ class GpuSession:
                 wanted = tuple(sorted({*ask, *(known.asked if known else ())}))
                 known = self._quarantined(self._look(wanted))
             if needed is not None and not self._judged and self.options.gates != "off":
-                self._judged = True
                 known = self._quarantined(self._judge(known, needed))
+                self._judged = True  # not where it failed: the next one that asks must hear it too
             self._machine = known
             return known
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.session.ledger import Ledger
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["screen_of", "summarize"]
+__all__ = ["screen_of", "session_screen", "summarize"]
 
 
 def summarize(session: GpuSession, reporter: Any) -> None:
@@ -33,10 +33,11 @@ def summarize(session: GpuSession, reporter: Any) -> None:
         table = observe_table(observe_rows(ledger), screen, verbosity=verbosity)
     none_ran = None if observing else none_ran_line(ledger.needing(), screen)
     left_out = sum(record.gpu_outcome == "not_run" and record.outcome == "skipped" for record in records)
-    if not (lines or table or none_ran or session.notes):
+    machine = _unsaid_machine(session)
+    if not (lines or table or none_ran or session.notes or _is_unfit(session)):
         return
     reporter.section("GPU coexistence")
-    for line in _machine_of_workers(session):
+    for line in machine:
         reporter.line(line)
     for line in lines:
         reporter.line(line)
@@ -62,9 +63,18 @@ def _tell_github(session: GpuSession, reporter: Any) -> None:
         session.notes.append(problem)
 
 
-def _machine_of_workers(session: GpuSession) -> list[str]:
-    """Describe the machine at the end of a distributed run: at its beginning nobody had collected."""
-    if session.discovered is None or not session.config.pluginmanager.has_plugin("dsession"):
+def _is_unfit(session: GpuSession) -> bool:
+    return session.judgement is not None and session.judgement.fit is False
+
+
+def _unsaid_machine(session: GpuSession) -> list[str]:
+    """Describe the machine at the end of a distributed run: at its beginning nobody had collected.
+
+    Also where only a running test asked for a device: then the gates have not been heard yet.
+    """
+    manager = session.config.pluginmanager
+    late = session.judgement is not None and not manager.has_plugin("gpucoexist-collected")
+    if session.discovered is None or not (late or manager.has_plugin("dsession")):
         return []
     from pytest_gpucoexist.session.header import machine_lines
 
@@ -77,6 +87,14 @@ def screen_of(reporter: Any) -> Screen:
 
     writer = reporter._tw  # noqa: SLF001  pytest has no public way to its terminal writer
     return screen_for(writer._file, os.environ, width=writer.fullwidth, colour=writer.hasmarkup)  # noqa: SLF001
+
+
+def session_screen(config: Any) -> Screen:
+    """Describe what this session writes to, terminal reporter or not."""
+    from pytest_gpucoexist.reports.screen import PLAIN
+
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return PLAIN if reporter is None else screen_of(reporter)
 
 
 def _from_statistics(reporter: Any) -> Ledger:

@@ -108,6 +108,38 @@ def test_an_unfit_device_is_not_used_and_what_only_it_could_do_fails(
     assert (pytester.path / "asked.txt").read_text() == "asked", "once, whatever the number of workers"
 
 
+@BOTH_WAYS
+def test_a_run_for_each_device_keeps_the_unfit_one(
+    pytester: pytest.Pytester, session: Session, bench: str, way: tuple[str, ...]
+) -> None:
+    """Left out of the list, it would be a test fewer, and green."""
+    pytester.makeconftest(FIRST_NVIDIA_FAILS)
+    pytester.makepyfile(test_it="def test_it(each_gpu): pass")
+    result = session(*on(bench), *way, "-rA", on=None)
+    result.assert_outcomes(passed=2, errors=1)
+    for line in ("ERROR *test_it[[]nvidia0] *", "PASSED *test_it[[]nvidia1]*", "PASSED *test_it[[]amd0]*"):
+        result.stdout.fnmatch_lines([line])
+
+
+@BOTH_WAYS
+def test_gates_of_a_device_that_a_running_test_asks_for_are_heard(
+    pytester: pytest.Pytester, session: Session, bench: str, way: tuple[str, ...]
+) -> None:
+    pytester.makeconftest(FIRST_NVIDIA_FAILS)
+    pytester.makepyfile(
+        test_it="""
+        def test_before(gpu_machine): print([gpu.fit for gpu in gpu_machine.gpus])
+        def test_late(request): print("ON", request.getfixturevalue("cuda_gpu").id)
+        """
+    )
+    result = session(*on(bench), *way, "-rP", on=None)
+    result.assert_outcomes(passed=2)
+    if not way:  # there the other worker may have asked first
+        result.stdout.fnmatch_lines(["[[]True, True, True]"])
+    result.stdout.fnmatch_lines(["ON nvidia1"])
+    result.stdout.fnmatch_lines(["*FAIL *suite.first*nvidia0*", "*the first card smells of smoke*"])
+
+
 def test_no_gate_is_asked_without_a_gpu_test(pytester: pytest.Pytester, session: Session, bench: str) -> None:
     pytester.makeconftest(FIRST_NVIDIA_FAILS)
     session(*on(bench), "-k", "plain", on=None).assert_outcomes(passed=1, deselected=5)
@@ -154,12 +186,14 @@ def test_stop_ends_a_distributed_run(pytester: pytest.Pytester, session: Session
     pytester.makepyfile(
         test_it="import pytest\n@pytest.mark.cuda\n@pytest.mark.parametrize('n', range(40))\ndef test_it(gpu, n): pass"
     )
-    result = session(*on(bench), "-n2", "--gpu-gate-policy=stop", "--junitxml=j.xml", on=None)
+    result = session(*on(bench), "-n2", "--gpu-gate-policy=stop", "--junitxml=j.xml", "--gpu-report=r.json", on=None)
     assert result.ret == 75
+    assert json.loads((pytester.path / "r.json").read_text())["exit_status"] == 75
     result.stdout.fnmatch_lines(["*the machine is unfit: suite.first: the first card smells of smoke*"])
     assert "passed" not in result.parseoutcomes()
     cases = list(ET.parse(pytester.path / "j.xml").iter("testcase"))
     assert any("gpu-gate-policy" in str(case.get("classname")) + str(case.get("name")) for case in cases)
+    assert len(cases) <= 3, "what a worker was given already does not run: one test of each that asked, and the words"
 
 
 def test_an_ignored_gate_is_shown_with_its_reason_and_counts_for_nothing(
@@ -170,6 +204,7 @@ def test_an_ignored_gate_is_shown_with_its_reason_and_counts_for_nothing(
     result = session(*on(bench), on=None)
     result.assert_outcomes(passed=6)
     result.stdout.fnmatch_lines(["*1 ignored*", "*FAIL *suite.first: ignored (a new carpet): the first card smells*"])
+    result.stdout.no_fnmatch_line("*no gate matches*")
 
 
 @pytest.mark.parametrize(
@@ -194,6 +229,39 @@ def test_ini_keys_that_mean_nothing_are_refused(
     result = session(*on(bench), on=None)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {said}"])
+
+
+def test_a_distributed_run_refuses_them_before_it_starts(
+    pytester: pytest.Pytester, session: Session, bench: str
+) -> None:
+    pytester.makeini("[pytest]\ngpu_gates_ignore = pcie.width")
+    result = session(*on(bench), "-n2", on=None)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *'pcie.width' is not GATE: REASON*"])
+
+
+def test_a_distributed_run_fails_every_gpu_test_when_it_cannot_be_judged(
+    pytester: pytest.Pytester, session: Session, bench: str
+) -> None:
+    """Only the controller knows, and it does so late: the second worker must not run on what nobody judged."""
+    pytester.makeini("[pytest]\ngpu_gate_limits = no.such.gate = 4")
+    result = session(*on(bench), "-n2", on=None)
+    result.assert_outcomes(passed=1, errors=5)
+    result.stdout.fnmatch_lines(["gpu_gate_limits: there is no gate 'no.such'*"])
+
+
+def test_ini_keys_are_read_from_toml_too(pytester: pytest.Pytester, session: Session, bench: str) -> None:
+    pytester.makeconftest(FIRST_NVIDIA_FAILS)
+    pytester.makepyprojecttoml(
+        """
+        [tool.pytest.ini_options]
+        gpu_gates_ignore = ["suite.*: a new carpet, not smoke: really", "pcie.*: a riser"]
+        gpu_gate_unknown = "warn"
+        """
+    )
+    result = session(*on(bench), on=None)
+    result.assert_outcomes(passed=6)
+    result.stdout.fnmatch_lines(["*suite.first: ignored (a new carpet, not smoke: really): *"])
 
 
 @pytest.mark.parametrize(
@@ -286,6 +354,8 @@ def test_a_gate_that_breaks_does_not_break_the_run(pytester: pytest.Pytester, se
     [
         ("return ['no gate']", "*returned 'no gate': return a list of Gate*"),
         ("return [first, first]", "*there is a gate suite.first already*"),
+        ("return first", "*pytest_gpucoexist_gates in * failed: TypeError: 'Gate' object is not iterable*"),
+        ("return 1 / 0", "*pytest_gpucoexist_gates in * failed: ZeroDivisionError: division by zero*"),
     ],
 )
 def test_hooks_that_give_something_else_are_refused(
@@ -295,6 +365,39 @@ def test_hooks_that_give_something_else_are_refused(
     result = session(*on(bench), on=None)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {said}"])
+
+
+DIRTY = (
+    JUDGE
+    + r"""
+    @gate("suite.dirty", severity="fail", blocking=True, vendors=("nvidia",), **WORDS)
+    def dirty(subject):
+        text = "\x1b[31mred \x00 \udcff </script> | & \u2620 " + "x" * 50_000
+        evidence = [Evidence(source=text, found=text, expected=text)] * 100
+        yield failed(text, *evidence, on=subject.gpus("nvidia"), action=text, fix=[Fix(lines=(text,), path=text)])
+
+    def pytest_gpucoexist_gates(config):
+        return [dirty]
+"""
+)
+
+
+@BOTH_WAYS
+def test_what_gates_quote_breaks_no_report(
+    pytester: pytest.Pytester, session: Session, bench: str, way: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "summary.md"))
+    pytester.makeconftest(DIRTY)
+    for suffix in ("json", "html", "md"):
+        result = session(*on(bench), *way, f"--gpu-report=r.{suffix}", "--junitxml=j.xml", on=None)
+        result.assert_outcomes(passed=2, errors=4)
+        assert "\x1b" not in result.stdout.str()
+        assert "\x1b" not in (pytester.path / f"r.{suffix}").read_text(encoding="utf-8")
+        assert "</script>" not in (pytester.path / f"r.{suffix}").read_text(encoding="utf-8") or suffix == "json"
+    assert len(list(ET.parse(pytester.path / "j.xml").iter("testcase"))) == 6
+    assert len((pytester.path / "summary.md").read_text(encoding="utf-8")) < 60_000
+    assert len(result.outlines) < 150
 
 
 @BOTH_WAYS
