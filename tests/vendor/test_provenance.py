@@ -70,6 +70,7 @@ def test_the_client_is_taken_from_its_own_distribution(machine: FakeMachine, sit
         "version": metadata.version("nvidia-ml-py"),
         "path": str(site / "pynvml.py"),
         "shadowed_by": None,
+        "library": os.path.realpath(f"{machine.environ['LD_LIBRARY_PATH']}/libnvidia-ml.so.1"),
     }
 
 
