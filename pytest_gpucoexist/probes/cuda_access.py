@@ -123,6 +123,9 @@ class CudaRules:
         if problem.withheld and self.container is not None:
             reason = f"not granted here: {problem.reason} in this container ({self.container})"
             return no(problem.path, problem.status, reason, withheld=True)
+        if problem.withheld and problem.status == "denied":
+            # A batch system gives a job its GPUs by a device cgroup, without any container (Slurm, ConstrainDevices).
+            return no(problem.path, problem.status, f"not granted here: {problem.reason}", withheld=True)
         reason = problem.reason
         minor = problem.path.removeprefix("/dev/nvidia")
         if problem.status == "absent" and (minor.isdecimal() or minor in {"ctl", "-uvm"}):

@@ -64,7 +64,7 @@ def node_problem(host: Host, path: str) -> NodeProblem | None:
 def _denial(path: str, node: Node, me: Identity) -> tuple[str, bool]:
     """Explain a refusal. The second value is true when the mode allows it, so that something else refuses."""
     if _mode_allows(node, me):
-        return f"{path} is refused although its mode allows it (device cgroup of a container, or an ACL)", True
+        return f"{path} is refused although its mode allows it (device cgroup of a container or a job, or an ACL)", True
     if _OVERFLOW_ID in {node.uid, node.gid} and node.gid not in me.groups:
         owner = f"{path} belongs to an owner that this user namespace does not map (65534)"
         return f"{owner}: keep the host's groups (podman --group-add keep-groups) or map its gid", False
