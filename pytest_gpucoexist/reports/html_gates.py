@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.reports.html_page import badge, folded, table, text
-from pytest_gpucoexist.reports.verdicts import counts_text
+from pytest_gpucoexist.reports.verdicts import SHOWN_EVIDENCE, counts_text, shortened
 from pytest_gpucoexist.reports.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_gpucoexist.model.machine import Machine
-    from pytest_gpucoexist.model.verdicts import Judgement, Verdict, VerdictStatus
+    from pytest_gpucoexist.model.verdicts import Evidence, Judgement, Verdict, VerdictStatus
 
 __all__ = ["judgement_html"]
 
@@ -49,11 +49,25 @@ def _row(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
     elif verdict.action:
         said += f'<span class="sub">{text(verdict.action)}</span>'
     for fix in verdict.fix if verdict.ignored is None else ():
-        where = "" if fix.path is None else f"{fix.path}:\n"
-        said += f"<pre>{text(where)}{'&#10;'.join(text(line) for line in fix.lines)}</pre>"
-    evidence = "".join(
-        f'<span class="sub id">{text(each.source)}: {text(each.found)}</span>' for each in verdict.evidence[:6]
-    )
-    devices = "".join(f'<span class="sub id keep">{text(names.get(key, key))}</span>' for key in verdict.devices)
+        said += (
+            f'<span class="sub">{"run" if fix.path is None else f"add to {text(fix.path)}"}:</span>{_lines(fix.lines)}'
+        )
+    if verdict.detail is not None:
+        said += _lines(verdict.detail.rstrip().splitlines())
+    evidence = "".join(_evidence(each) for each in verdict.evidence[:SHOWN_EVIDENCE])
+    if len(verdict.evidence) > SHOWN_EVIDENCE:
+        evidence += f'<span class="sub">… and {len(verdict.evidence) - SHOWN_EVIDENCE} more</span>'
+    devices = "".join(f'<span class="sub id">{text(names.get(key, key))}</span>' for key in verdict.devices)
     blocks = f"<br>{badge('blocks', 'bad')}" if verdict.blocks else ""
-    return [f'<span class="id keep">{text(verdict.id)}</span>{blocks}', devices, said, evidence]
+    return [f'<span class="id">{text(verdict.id)}</span>{blocks}', devices, said, evidence]
+
+
+def _evidence(each: Evidence) -> str:
+    found = f"{each.source}: {each.found}"
+    if each.expected is not None:
+        found += f" (expected {each.expected})"
+    return f'<span class="sub id">{text(shortened(found))}</span>'
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return f"<pre>{'&#10;'.join(text(line) for line in lines)}</pre>"

@@ -57,6 +57,12 @@ table > :first-child tr:first-child th { border-top: 0; }
 .devices th:nth-child(2) { min-width: 20rem; } .devices .id { font-size: 12px; white-space: nowrap; }
 .tests { table-layout: fixed; min-width: 46rem; }
 .tests th:nth-child(1) { width: 42%; } .tests th:nth-child(2) { width: 22%; } .tests th:nth-child(4) { width: 6rem; }
+.gates { table-layout: fixed; min-width: 46rem; } .gates td { overflow-wrap: anywhere; }
+.gates th:nth-child(1) { width: 20%; } .gates th:nth-child(2) { width: 6rem; } .gates th:nth-child(4) { width: 36%; }
+.gates .sub { margin-top: .25rem; }
+pre { margin: .4rem 0 0; padding: .4rem .6rem; background: var(--card); border: 1px solid var(--line);
+  border-radius: .3rem; font: 12px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
 .merged { table-layout: fixed; min-width: 40rem; }
 .badge { display: inline-block; border-radius: 1rem; padding: 0 .6rem; font-size: 13px; font-weight: 600;
   white-space: nowrap; color: var(--calm); background: var(--calm-bg); }

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.model.verdicts import Judgement, Verdict, VerdictStatus
 
-__all__ = ["counts_text", "gates_line", "judgement_text", "problem_lines", "verdict_lines", "wrapped"]
+__all__ = [
+    "SHOWN_EVIDENCE",
+    "counts_text",
+    "gates_line",
+    "judgement_text",
+    "problem_lines",
+    "shortened",
+    "verdict_lines",
+    "wrapped",
+]
 
 STATUS_STYLES: dict[VerdictStatus, str] = {
     "PASS": "green",
@@ -36,9 +45,11 @@ _WORDS: tuple[tuple[VerdictStatus, str, str], ...] = (
 
 _LOUD: tuple[VerdictStatus, ...] = ("FAIL", "ERROR", "WARN")
 
-SHOWN_CHARACTERS = 500
 SHOWN_EVIDENCE = 6
-"""Pieces of evidence shown below a verdict, and of each its beginning; `--json` has all."""
+"""Pieces of evidence shown below a verdict; `--json` has all."""
+
+SHOWN_CHARACTERS = 500
+"""Characters shown of each."""
 
 
 def counts_text(judgement: Judgement) -> str:
@@ -144,9 +155,7 @@ def verdict_lines(
             text = f"{evidence.source}: {evidence.found}"
             if evidence.expected is not None:
                 text += f" (expected {evidence.expected})"
-            if len(text) > SHOWN_CHARACTERS:
-                text = f"{text[:SHOWN_CHARACTERS]} … (--json shows all)"
-            lines += wrapped(text, screen, body + "- ", body + "  ", style="dim")
+            lines += wrapped(shortened(text), screen, body + "- ", body + "  ", style="dim")
         if len(verdict.evidence) > SHOWN_EVIDENCE:
             more = f"… and {len(verdict.evidence) - SHOWN_EVIDENCE} more; --json shows all"
             lines += wrapped(more, screen, body + "- ", body + "  ", style="dim")
@@ -154,13 +163,18 @@ def verdict_lines(
         lines += wrapped(f"→ {verdict.action}", screen, body, body + "  ")
     if verdict.ignored is None:
         for fix in verdict.fix:
-            said = "  run:" if fix.path is None else f"  add to {fix.path}:"
-            lines += wrapped(said, screen, body, body)
+            said = "run:" if fix.path is None else f"add to {fix.path}:"
+            lines += wrapped(said, screen, body + "  ", body + "    ")
             # A line to copy is never folded.
             lines += [f"{body}      {screen.say(line)}" for line in fix.lines]
     if verdict.detail and (verbose or verdict.status == "ERROR"):
         lines += [f"{body}{screen.say(line)}" for line in verdict.detail.rstrip().splitlines()]
     return lines
+
+
+def shortened(text: str) -> str:
+    """Cut a piece of evidence that would fill a screen: the JSON has it whole."""
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]} …"
 
 
 def problem_lines(judgement: Judgement, machine: Machine, screen: Screen = PLAIN, *, verbosity: int = 0) -> list[str]:

@@ -23,6 +23,7 @@ __all__ = [
     "EXIT_UNFIT",
     "check_keys",
     "gate_lines",
+    "is_unfit",
     "judge_session",
     "junit_properties",
     "needed_vendors",
@@ -218,6 +219,11 @@ def junit_properties(session: GpuSession) -> list[tuple[str, str]]:
         ("gpu_gates", f"{judgement.level}: {counts_text(judgement)}"),
         *(("gpu_gate_failed", f"{verdict.id}: {verdict.reason}") for verdict in failed),
     ]
+
+
+def is_unfit(session: GpuSession) -> bool:
+    """Whether the gates took a device out, or would have."""
+    return session.judgement is not None and session.judgement.fit is False
 
 
 def stop_words(session: GpuSession) -> str | None:

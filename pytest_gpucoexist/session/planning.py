@@ -8,6 +8,7 @@ import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.model.matching import choose
+from pytest_gpucoexist.session.gating import is_unfit
 from pytest_gpucoexist.session.summary import screen_of
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Planner:
                 reporter.write_line(line)
             for name, unmet in self._promises(machine):
                 reporter.write_line(f"--gpu-require={name} would stop this run: {unmet}", red=True)
+            if self._session.options.gate_policy == "stop" and is_unfit(self._session):
+                reporter.write_line("--gpu-gate-policy=stop would stop this run: the machine is unfit", red=True)
         return True
 
     def _rows(self, items: Sequence[pytest.Item], machine: Machine) -> list[PlanRow]:

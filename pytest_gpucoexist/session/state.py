@@ -42,6 +42,7 @@ class GpuSession:
         self._machine: Machine | None = None
         self._judged = False
         self._broker: Leaser | None = None
+        self._gate_properties: list[tuple[str, str]] | None = None
         self._decisions: dict[Need, Decision] = {}
         # In a controller the thread that serves the workers asks too, and in a test any thread of its own.
         self._lock = threading.RLock()
@@ -155,11 +156,14 @@ class GpuSession:
     @property
     def gate_properties(self) -> Sequence[tuple[str, str]]:
         """What each test's JUnit properties say of the gates."""
-        from pytest_gpucoexist.session.gating import junit_properties
+        if self._gate_properties is None:  # the same for every report of every test
+            from pytest_gpucoexist.session.gating import junit_properties
 
-        if self.link is None:
-            return junit_properties(self)
-        return [(name, value) for name, value in self.link.said.get("properties", ())]
+            if self.link is None:
+                self._gate_properties = junit_properties(self)
+            else:
+                self._gate_properties = [(name, value) for name, value in self.link.said.get("properties", ())]
+        return self._gate_properties
 
     def decide(self, need: Need) -> Decision:
         """Decide about a need. Raises GpuCoexistError when the machine cannot be had."""

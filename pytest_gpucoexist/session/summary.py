@@ -16,6 +16,7 @@ __all__ = ["screen_of", "session_screen", "summarize"]
 def summarize(session: GpuSession, reporter: Any) -> None:
     """Write the summary; nothing when the session had nothing to do with GPUs."""
     from pytest_gpucoexist.reports.terminal import device_line, none_ran_line, observe_table, skip_summary
+    from pytest_gpucoexist.session.gating import is_unfit
 
     _tell_github(session, reporter)
     screen = screen_of(reporter)
@@ -34,7 +35,7 @@ def summarize(session: GpuSession, reporter: Any) -> None:
     none_ran = None if observing else none_ran_line(ledger.needing(), screen)
     left_out = sum(record.gpu_outcome == "not_run" and record.outcome == "skipped" for record in records)
     machine = _unsaid_machine(session)
-    if not (lines or table or none_ran or session.notes or _is_unfit(session)):
+    if not (lines or table or none_ran or session.notes or is_unfit(session)):
         return
     reporter.section("GPU coexistence")
     for line in machine:
@@ -61,10 +62,6 @@ def _tell_github(session: GpuSession, reporter: Any) -> None:
     problem = tell_github(session.judgement, session.discovered, os.environ, reporter)
     if problem is not None:
         session.notes.append(problem)
-
-
-def _is_unfit(session: GpuSession) -> bool:
-    return session.judgement is not None and session.judgement.fit is False
 
 
 def _unsaid_machine(session: GpuSession) -> list[str]:

@@ -425,7 +425,9 @@ def test_reports_have_the_judgement(
 
 def test_a_plan_shows_what_is_unfit(pytester: pytest.Pytester, session: Session, bench: str) -> None:
     pytester.makeconftest(FIRST_NVIDIA_FAILS)
-    result = session(*on(bench)[:1], "--gpu-plan", on=None)
+    result = session(*on(bench)[:1], "--gpu-plan", "--gpu-gate-policy=stop", on=None)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["--gpu-gate-policy=stop would stop this run: *"])
     result.stdout.fnmatch_lines(["*test_two *unfit: needs 2 NVIDIA GPUs*", "*(suite.first: the first card*"])
 
 
