@@ -187,19 +187,18 @@ def _verdict(gate: Gate, status: VerdictStatus, reason: str, detail: str | None 
 
 def _merged(findings: Iterable[Finding]) -> list[Finding]:
     """Join findings that say the same of several devices: same status, same words, same action."""
-    joined: dict[tuple[object, ...], Finding] = {}
+    alike: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         key = (finding.status, finding.reason, finding.action, finding.fix, finding.blocking)
-        before = joined.get(key)
-        joined[key] = finding if before is None else _join(before, finding)
-    return list(joined.values())
+        alike.setdefault(key, []).append(finding)
+    return [group[0] if len(group) == 1 else _joined(group) for group in alike.values()]
 
 
-def _join(first: Finding, second: Finding) -> Finding:
+def _joined(group: Sequence[Finding]) -> Finding:
     return replace(
-        first,
-        devices=tuple(dict.fromkeys((*first.devices, *second.devices))),
-        evidence=tuple(dict.fromkeys((*first.evidence, *second.evidence))),
+        group[0],
+        devices=tuple(dict.fromkeys(key for finding in group for key in finding.devices)),
+        evidence=tuple(dict.fromkeys(each for finding in group for each in finding.evidence)),
     )
 
 

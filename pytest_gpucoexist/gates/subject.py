@@ -47,11 +47,15 @@ class Subject:
 
         A GPU of the host that this container does not hold is nobody's business here. Masked devices are included.
         """
-        return [
-            gpu
-            for gpu in self.machine.gpus
-            if gpu.is_compute and gpu.granted and (not vendors or gpu.vendor in vendors)
-        ]
+        known = self._shared.get(("subject", vendors))
+        if known is None:
+            known = tuple(
+                gpu
+                for gpu in self.machine.gpus
+                if gpu.is_compute and gpu.granted and (not vendors or gpu.vendor in vendors)
+            )
+            self._shared["subject", vendors] = known
+        return list(known)
 
     def functions(self, *vendors: str) -> list[Gpu]:
         """Like `gpus`, one for each PCI function: a card that is partitioned counts once, others not at all."""

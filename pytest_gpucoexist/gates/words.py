@@ -21,6 +21,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 def clean(finding: Finding) -> Finding:
     """Return the finding with texts that are texts, printable, and not endless."""
+    if _is_clean(finding):
+        return finding
     return replace(
         finding,
         reason=line(finding.reason),
@@ -43,6 +45,31 @@ def clean(finding: Finding) -> Finding:
             )
             for each in finding.fix
         ),
+    )
+
+
+def _is_clean(finding: Finding) -> bool:
+    """Whether every text is as `line` would leave it, as nearly always: then nothing need be made anew."""
+    if finding.fix or not _is_line(finding.reason, SENTENCE):
+        return False
+    if finding.action is not None and not _is_line(finding.action, SENTENCE):
+        return False
+    for each in finding.evidence:
+        if not _is_line(each.source, SENTENCE) or not _is_line(each.found, QUOTED):
+            return False
+        if each.expected is not None and not _is_line(each.expected, QUOTED):
+            return False
+    return all(type(key) is str for key in finding.devices)
+
+
+def _is_line(value: object, longest: int) -> bool:
+    # A printable character is none that `lines` takes out, and of white space only the blank.
+    return (
+        type(value) is str
+        and len(value) <= longest
+        and value.isprintable()
+        and "  " not in value
+        and value[:1] != " " != value[-1:]
     )
 
 

@@ -61,10 +61,11 @@ print(1000 * (time.process_time() - busy), 1000 * (time.perf_counter() - started
 def gates(*, quick: bool) -> list[Row]:
     """Measure the first judgement of a session, imports included, on the largest recorded machines."""
     with tempfile.TemporaryDirectory() as compiled:
-        return list(_first_judgements(Path(compiled), 5 if quick else 15))
+        # As for start-up: the target is for a quiet machine, a busy or slower one is given twice that.
+        return list(_first_judgements(Path(compiled), 5 if quick else 15, CPU_LIMIT_MS * (2 if quick else 1)))
 
 
-def _first_judgements(compiled: Path, count: int) -> Iterator[Row]:
+def _first_judgements(compiled: Path, count: int, limit_ms: int) -> Iterator[Row]:
     for what, relative in {**LARGEST, "most partitions (63)": "kfd/topo-mi300-cpx.tar.xz"}.items():
         path = RECORDINGS / relative
         if not path.exists():
@@ -77,8 +78,8 @@ def _first_judgements(compiled: Path, count: int) -> Iterator[Row]:
             measure=f"quick gates, {what}: {path.name.split('.')[0]}, {runs[0][2]:.0f} gates, {LOG_LINES} lines",
             median=f"CPU {statistics.median(cpu):.0f} ms (clock {statistics.median(run[1] for run in runs):.0f})",
             spread=f"CPU {min(cpu):.0f} to {max(cpu):.0f} ms",
-            target=f"{CPU_LIMIT_MS} ms CPU",
-            met=statistics.median(cpu) <= CPU_LIMIT_MS and not any(run[3] for run in runs),
+            target=f"{limit_ms} ms CPU",
+            met=statistics.median(cpu) <= limit_ms and not any(run[3] for run in runs),
         )
 
 
