@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.gates.asked import VENDOR_NAMES
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence, Fix
@@ -56,6 +57,9 @@ def igpu_visible(subject: Subject) -> Iterator[Finding]:
     if not shown or not any(gpu.visible for gpu in cards):
         yield passed("the integrated GPU and the cards are not both visible", evidence, on=small)
         return
+    if not _rocm_is_here(subject):
+        yield passed("ROCm would count the integrated GPU beside the cards; nothing here uses ROCm", evidence, on=small)
+        return
     names = [amd_uuid(gpu) for gpu in cards]
     value = ",".join(names if "GPU-XX" not in names else [str(counted.index(gpu)) for gpu in cards])
     yield warned(
@@ -65,6 +69,13 @@ def igpu_visible(subject: Subject) -> Iterator[Finding]:
         on=shown,
         fix=[Fix(lines=(f"export ROCR_VISIBLE_DEVICES={value}",))],
     )
+
+
+def _rocm_is_here(subject: Subject) -> bool:
+    """Whether somebody wants ROCm, or has it: a wheel that brings HIP along counts too."""
+    if subject.wanted("amd") is not None or "amd" in subject.needed:
+        return True
+    return any("amd" in runtime.vendors for runtime in subject.machine.runtimes)
 
 
 def _listed(gpus: tuple[Gpu, ...]) -> str:
@@ -86,6 +97,8 @@ def boot_display(subject: Subject) -> Iterator[Finding]:
     """Look at each GPU's connectors. Their status is what the driver remembers: reading it wakes nothing."""
     for gpu in subject.functions():
         yield _display(subject, gpu)
+    if not subject.functions():
+        yield skipped("the GPUs here have no PCI function, by which their connectors are known")
 
 
 def _display(subject: Subject, gpu: Gpu) -> Finding:
@@ -103,6 +116,10 @@ def _display(subject: Subject, gpu: Gpu) -> Finding:
         elif status not in {"disconnected", "unknown"}:
             unread.append(name)
         rows.append(Evidence(source=path, found=status or "cannot be read", expected="disconnected"))
+    idle = gpu.kind == "integrated" or not (gpu.usable.cuda or gpu.usable.rocm)
+    if connected and idle and subject.wanted(gpu.vendor) is None:
+        words = f"it drives a display ({', '.join(connected)}), and nothing here asks for {VENDOR_NAMES[gpu.vendor]} GPUs"
+        return skipped(words, on=[gpu])
     if connected:
         return warned(f"it drives a display ({', '.join(connected)})", *rows, on=[gpu])
     if unread:

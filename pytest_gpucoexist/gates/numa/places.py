@@ -90,7 +90,7 @@ def _node_above(subject: Subject, gpu: Gpu) -> Evidence | None:
     source="mpicbg-scicomp/gearshifft PR#82",
 )
 def affinity(subject: Subject) -> Iterator[Finding]:
-    """Intersect this process's CPUs with those near each GPU."""
+    """Intersect this process's CPUs with those near each GPU that is not masked: a job gets CPUs near its own GPUs."""
     text = subject.read(_STATUS)
     match = re.search(r"^Cpus_allowed_list:\s*(\S*)$", text.text or "", re.MULTILINE)
     mine = Bad("no line Cpus_allowed_list") if match is None else cpus_of_list(match[1])
@@ -101,7 +101,11 @@ def affinity(subject: Subject) -> Iterator[Finding]:
             Evidence(source=_STATUS, found=found, expected="Cpus_allowed_list"),
         )
         return
-    for gpu in subject.functions():
+    gpus = [gpu for gpu in subject.functions() if gpu.visible] or subject.functions()
+    if not gpus:
+        yield skipped("the GPUs here have no PCI function, and so no place")
+        return
+    for gpu in gpus:
         near = cpus_of_list(gpu.local_cpulist or "")
         if isinstance(near, Bad) or not near:
             yield unknown(

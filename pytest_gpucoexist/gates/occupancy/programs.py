@@ -103,6 +103,8 @@ def util_idle(subject: Subject) -> Iterator[Finding]:
     limit = subject.limit("proc.util_idle", "percent", 10.0)
     if any(gpu.driver == "nvidia" for gpu in subject.functions("nvidia")):
         yield from judge_boards(subject, "nvidia", lambda board: _nvml(board, limit))
+    if not subject.functions():
+        yield skipped("the GPUs here have no PCI function; their utilisation is not asked for")
     for gpu in subject.functions():
         if gpu.driver == "nvidia":
             continue

@@ -8,7 +8,8 @@ from pytest_gpucoexist.testing.builder import MachineBuilder, a_machine
 from tests.gates.judging import verdict, verdicts
 
 ONE = a_machine().with_gpu("rtx4090")
-APU = a_machine().with_gpu("radeon-780m").with_gpu("rx7900xtx").with_environ(HOME="/home/u")
+BARE_APU = a_machine().with_gpu("radeon-780m").with_gpu("rx7900xtx").with_environ(HOME="/home/u")
+APU = BARE_APU.with_file("/opt/rocm/.info/version", "6.4.1-83\n")
 POLICY = "/sys/devices/system/cpu/cpufreq/policy{}"
 
 
@@ -35,6 +36,15 @@ def test_a_gpu_that_drives_a_monitor() -> None:
     assert verdict(connector(ONE, "card1-DP-1", "connected\n"), "topo.boot_display").status == "PASS"
 
 
+def test_the_display_of_a_processor_is_nobodys_test_gpu() -> None:
+    machine = connector(a_machine().with_gpu("uhd770"), "card0-eDP-1", "connected\n")
+    said = verdict(machine, "topo.boot_display")
+    assert (said.status, said.reason) == (
+        "SKIP",
+        "it drives a display (eDP-1), and nothing here asks for Intel GPUs",
+    )
+
+
 @pytest.mark.parametrize("text", ["", "perhaps", "\0"])
 def test_a_connector_that_makes_no_sense_is_unknown(text: str) -> None:
     assert verdict(connector(ONE, "card0-DP-1", text), "topo.boot_display").status == "UNKNOWN"
@@ -58,6 +68,9 @@ def test_an_integrated_gpu_beside_a_card() -> None:
 def test_cards_alone_and_an_apu_alone() -> None:
     assert verdict(a_machine().with_gpu("mi210"), "topo.igpu_visible").status == "PASS"
     assert verdict(a_machine().with_gpu("radeon-780m"), "topo.igpu_visible").status == "PASS"
+    assert verdict(BARE_APU, "topo.igpu_visible").reason.endswith("nothing here uses ROCm")
+    wheel = BARE_APU.with_distribution("torch", "2.7.1+rocm6.3")
+    assert verdict(wheel, "topo.igpu_visible").status == "WARN"
 
 
 @pytest.mark.proves("topo.cpu_governor", "PASS", on="tree")
