@@ -161,7 +161,10 @@ def framework_device(request: pytest.FixtureRequest, fixture: str, pin: Pin) -> 
 
 def whole_machine(config: pytest.Config) -> Machine:
     """Return the machine with everything that files and both vendors' libraries tell."""
-    machine: Machine = config.stash[GPU_SESSION].machine(("nvidia", "amd"))
+    session = config.stash[GPU_SESSION]
+    if session.selected_needs:
+        session.prepare(session.selected_needs)  # an xdist worker has not asked yet, and the value stays for its session
+    machine: Machine = session.machine(("nvidia", "amd"))
     return machine
 
 

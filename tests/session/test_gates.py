@@ -140,6 +140,22 @@ def test_gates_of_a_device_that_a_running_test_asks_for_are_heard(
     result.stdout.fnmatch_lines(["*FAIL *suite.first*nvidia0*", "*the first card smells of smoke*"])
 
 
+@pytest.mark.parametrize("way", [(), ("-n1",)], ids=["serial", "xdist"])
+def test_the_machine_that_a_test_sees_has_been_judged(
+    pytester: pytest.Pytester, session: Session, bench: str, way: tuple[str, ...]
+) -> None:
+    pytester.makeconftest(FIRST_NVIDIA_FAILS)
+    pytester.makepyfile(
+        test_it="""
+        def fit(machine): return [gpu.id for gpu in machine.gpus if gpu.fit]
+        def test_before(gpu_machine): assert fit(gpu_machine) == ["nvidia1", "amd0"]
+        def test_gpu(gpu): pass
+        def test_after(gpu_machine): assert fit(gpu_machine) == ["nvidia1", "amd0"]
+        """
+    )
+    session(*on(bench), *way, on=None).assert_outcomes(passed=3)
+
+
 def test_no_gate_is_asked_without_a_gpu_test(pytester: pytest.Pytester, session: Session, bench: str) -> None:
     pytester.makeconftest(FIRST_NVIDIA_FAILS)
     session(*on(bench), "-k", "plain", on=None).assert_outcomes(passed=1, deselected=5)
