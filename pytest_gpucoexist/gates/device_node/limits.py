@@ -66,7 +66,7 @@ def _shown(value: int | None) -> str:
     group="device-node",
     title="Enough files may be open",
     reads="/proc/self/limits: Max open files",
-    criterion="at least 1024 for up to two GPUs, and 256 more for each further one",
+    criterion="at least 1024 (what every login gets) for up to four GPUs, and 256 more for each further one",
     why="a GPU process holds dozens of descriptors for each GPU it sees, and one for every shared buffer; where they "
     "run out, runtimes report 'out of memory' or 'no device'",
     action="raise the soft limit in the shell or service that starts the tests",
@@ -79,7 +79,7 @@ def open_files(subject: Subject) -> Iterator[Finding]:
     if limit is None:
         yield unknown("the limit of open files cannot be read", evidence)
         return
-    further = max(0, len(subject.functions()) - 2)
+    further = max(0, len(subject.functions()) - 4)
     base = subject.limit("dev.nofile", "base", 1024)
     needed = int(base + further * subject.limit("dev.nofile", "per_further_gpu", 256))
     if limit.soft is None or limit.soft >= needed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.gates.asked import promise_of
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.kernel_module.advice import keep_out
 from pytest_gpucoexist.gates.kernel_module.rules import module_rules
@@ -98,6 +99,10 @@ def nvidia_required(subject: Subject) -> Iterator[Finding]:
         yield passed("nvidia and nvidia_uvm are loaded", *evidence, on=gpus)
     elif wanted is None:
         yield skipped("nothing here asks for NVIDIA GPUs", on=gpus)
+    elif nvidia == "absent" and module_rules(subject).blocks("nvidia") and promise_of(subject, "nvidia") is None:
+        # `prime-select intel` does this to a laptop: drv.bound_driver says so once, and what would undo it.
+        block = module_rules(subject).blocks("nvidia")[0]
+        yield skipped(f"{block.where} keeps nvidia out (`{block.text}`); drv.bound_driver judges that", on=gpus)
     elif not is_in(nvidia):
         yield _missing(subject, "nvidia", nvidia, wanted, evidence)
     elif uvm == "absent":

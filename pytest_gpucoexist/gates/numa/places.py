@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.container.place import container_of
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
+from pytest_gpucoexist.gates.pcie.folders import in_guest
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence, Fix
 from pytest_gpucoexist.probes.parse import cpus_of_list, list_of_cpus
@@ -28,7 +29,7 @@ _STATUS = "/proc/self/status"
     group="numa",
     title="The node of each GPU is known",
     reads="numa_node of each GPU and of the bridges above it, and the nodes that have CPUs",
-    criterion="on a machine of several nodes, each GPU names one",
+    criterion="on a machine of several nodes that is no virtual one, each GPU names one",
     why="where the firmware does not say the node, nothing is bound, and copies cross the sockets unseen: a third of "
     "the bandwidth, and figures that change from run to run",
     action="look for a newer BIOS (its SRAT and _PXM tables say the node)",
@@ -65,6 +66,8 @@ def node_known(subject: Subject) -> Iterator[Finding]:
             rows.append(above)
         if fact is not None and fact.status in {"denied", "broken"}:
             yield unknown(f"its NUMA node could not be read: {fact.detail}", *rows, on=[gpu])
+        elif in_guest(subject):
+            yield skipped("its NUMA node is not told: in a virtual machine that is the host's to say", on=[gpu])
         else:
             yield warned(f"its NUMA node is not known, on a machine of {len(nodes)} nodes", *rows, on=[gpu])
 

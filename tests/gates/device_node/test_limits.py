@@ -41,8 +41,8 @@ def test_too_few_files_for_eight_gpus() -> None:
     for _ in range(7):
         machine = machine.with_gpu("rtx4090")
     said = verdict(machine, "dev.nofile")
-    assert said.reason == "only 1024 files may be open; 2560 are wanted for the GPUs here"
-    assert said.fix[0].lines == ("ulimit -n 2560",)
+    assert said.reason == "only 1024 files may be open; 2048 are wanted for the GPUs here"
+    assert said.fix[0].lines == ("ulimit -n 2048",)
     assert verdict(machine, "dev.nofile", limits={"dev.nofile": {"per_further_gpu": 0}}).status == "PASS"
 
 

@@ -43,6 +43,12 @@ def test_firmware_that_does_not_say() -> None:
     assert "SRAT" in unknown.action
 
 
+def test_a_virtual_machine_cannot_say() -> None:
+    guest = TWO.with_file("/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu vme hypervisor lahf_lm\n")
+    said = verdicts(guest.with_file(node_file(TWO, "amd0"), "-1\n"), "numa.node_known")
+    assert [each.status for each in said] == ["PASS", "SKIP"]
+
+
 @pytest.mark.proves("numa.node_known", "WARN", on="recording")
 def test_power9_as_it_was_recorded(shared: Path) -> None:
     host = open_recording(f"{shared}/machines/hwloc/linux/nvidiagpunumanodes.tar.xz")
