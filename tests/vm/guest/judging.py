@@ -13,7 +13,7 @@ from pytest_gpucoexist.probes import discover
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Machine
-    from pytest_gpucoexist.model.verdicts import Judgement, Verdict
+    from pytest_gpucoexist.model.verdicts import Judgement, Verdict, worst
 
 __all__ = ["SAID", "judged", "machine", "said_of", "verdicts"]
 
@@ -47,7 +47,8 @@ def verdicts(gate_id: str, **subject: Any) -> tuple[Verdict, ...]:
 
 
 def said_of(gate_id: str, pci_address: str, **subject: Any) -> Verdict:
-    """Return the one verdict of a gate about a device."""
+    """Return the gravest verdict of a gate about a device: it may speak of earlier troubles in another one."""
     found = [each for each in verdicts(gate_id, **subject) if any(pci_address in key for key in each.devices)]
-    assert len(found) == 1, f"{gate_id} about {pci_address}: {found}"
-    return found[0]
+    assert found, f"{gate_id} says nothing about {pci_address}"
+    gravest = worst(tuple(each.status for each in found))
+    return next(each for each in found if each.status == gravest)

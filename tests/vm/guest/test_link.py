@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.vm.guest.drivers import load, unload_all
 from tests.vm.guest.judging import machine, said_of
 from tests.vm.guest.port import ask
-from tests.vm.guest.system import BUS, RADEON0, RTX2, kernel_log, nvidia_minor, read
+from tests.vm.guest.system import BUS, RADEON0, RTX2, kernel_log, nvidia_minor, read, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,15 @@ def test_a_card_that_fell_off_the_bus(lost: None) -> None:
     assert "Power the machine off" in verdict.action
     (gpu,) = [gpu for gpu in machine().gpus if gpu.pci_address == RTX2]
     assert not gpu.usable.cuda
+
+
+def test_what_doctor_prints_about_it(lost: None) -> None:
+    argv = (sys.executable, "-m", "pytest_gpucoexist", "doctor", "--level", "quick", "--deadline", "60")
+    done = run(*argv, "--gate", "pcie.*", check=False)
+    assert done.returncode == 1
+    said = " ".join(done.stdout.split())
+    assert "nvidia2 (0000:83:00.0) does not answer on the bus any more although nvidia still holds it" in said
+    assert "Power the machine off completely" in said
 
 
 @pytest.mark.proves("pcie.config_space", "PASS", on="vm")
