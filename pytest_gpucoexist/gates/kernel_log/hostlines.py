@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_gpucoexist.gates.findings import passed, unknown, warned
 from pytest_gpucoexist.gates.kernel_log.attribution import owners_of
 from pytest_gpucoexist.gates.kernel_log.evidence import log_evidence, shorten
+from pytest_gpucoexist.gates.kernel_log.harmless import is_harmless
 from pytest_gpucoexist.gates.kernel_log.lines import judge_lines, unread
 from pytest_gpucoexist.gates.kernel_log.previous import bert_block
 from pytest_gpucoexist.gates.kernel_log.traces import GPU_MODULES, module_of
@@ -90,7 +91,8 @@ def _trace(evidence: LogEvidence, line: LogFinding) -> list[str]:
     group="kernel-log",
     title="No unknown error of a GPU's driver",
     reads=_READS,
-    criterion="no line of level error or worse from a GPU's driver, or about a GPU granted here, that no rule knows",
+    criterion="no line of level error or worse from a GPU's driver, or about a GPU granted here, that no rule knows;"
+    " displays, and an integrated GPU on which nothing computes, are left out",
     why="what this release does not know yet is shown rather than passed over",
     action="Read the lines; when they are harmless here, ignore this gate with that reason (gpu_gates_ignore).",
     source="amd/node-scraper (unknown lines of level err and crit are warnings)",
@@ -135,6 +137,7 @@ def unknown_gpu_error(subject: Subject) -> Iterator[Finding]:
 def _unknown_lines(subject: Subject, evidence: LogEvidence) -> Iterator[Record]:
     owners = owners_of(subject)
     addresses = tuple(gpu.pci_address for gpu in subject.functions() if gpu.pci_address is not None)
+    idle = _idle_vendors(subject)
     known = False  # NVIDIA's messages have several lines; the first tells
     for record in evidence.records:
         message = record.message
@@ -145,11 +148,32 @@ def _unknown_lines(subject: Subject, evidence: LogEvidence) -> Iterator[Record]:
         error = "*ERROR*" in message if record.level is None else record.level <= _ERROR
         if not error or known:
             continue
-        if _DRIVER.search(message) is None and not any(each in message for each in addresses):
+        driver = _DRIVER.search(message)
+        if is_harmless(message) or (driver is None and not any(each in message for each in addresses)):
             continue
         other = _ADDRESS.search(message)
-        if other is None or owners.at(other[0].lower()):
+        gpus = owners.at(other[0].lower()) if other is not None else ()
+        about = {gpu.vendor for gpu in gpus} if gpus else {_vendor(driver[0])} if driver is not None else set()
+        if (other is None or gpus) and not about <= idle:
             yield record
+
+
+def _idle_vendors(subject: Subject) -> set[str]:
+    """Return the vendors of whom there is only the processor's own GPU, on which nothing here computes."""
+    vendors = {gpu.vendor for gpu in subject.functions()}
+    return {
+        vendor
+        for vendor in vendors
+        if subject.wanted(vendor) is None and all(gpu.kind == "integrated" for gpu in subject.functions(vendor))
+    }
+
+
+def _vendor(driver: str) -> str:
+    """Name the vendor by a driver's name in a line."""
+    for vendor, names in (("amd", ("amdgpu", "kfd")), ("intel", ("i915", "xe"))):
+        if any(name in driver for name in names):
+            return vendor
+    return "nvidia"
 
 
 _ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
