@@ -58,7 +58,7 @@ RULES: tuple[Rule, ...] = (
         vendor="amd",
         severity="fail",
         earlier="warn",
-        regex=r"VRAM is lost due to GPU reset",
+        regex=r"VRAM is lost due to GPU reset|\*ERROR\* VRAM is lost!",
         anchors=("VRAM is lost",),
         meaning="everything in the GPU's memory was lost in a reset",
         action="restart every program that had used the GPU",
@@ -113,7 +113,7 @@ RULES: tuple[Rule, ...] = (
         severity="fail",
         earlier="warn",
         regex=(
-            r"\[(?P<hub>\w+)\] (?:retry |no-retry )?page fault \(src_id:\d+ ring:\d+ vmid:\d+ pasid:\d+"
+            r"\[(?P<hub>\w+)\] (?:retry |no-retry |VMC )?page fault \(src_id:\d+ ring:\d+ vmid:\d+ pasid:\d+"
             r"|GPU fault detected: \d+ 0x"
         ),
         anchors=("page fault (src_id", "GPU fault detected:"),
@@ -173,8 +173,8 @@ RULES: tuple[Rule, ...] = (
         id="amd.psp",
         vendor="amd",
         severity="fail",
-        regex=r"PSP (?:firmware loading failed|create ring failed|load \w+(?: \w+)? failed)",
-        anchors=("PSP firmware loading", "PSP create ring", "PSP load"),
+        regex=r"PSP (?:firmware loading failed|create ring failed|load \w+(?: \w+)? failed|resume failed)",
+        anchors=("PSP firmware loading", "PSP create ring", "PSP load", "PSP resume"),
         meaning="the GPU's security processor did not take its firmware",
         action="update linux-firmware to the kernel's version; power off and on",
     ),

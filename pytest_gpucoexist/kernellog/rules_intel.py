@@ -26,16 +26,18 @@ RULES: tuple[Rule, ...] = (
         vendor="intel",
         severity="fail",
         regex=(
-            r"\*ERROR\* (?:GT\d+: )?\w+:? reset request timed out"
+            r"\*ERROR\* (?:GT\d+:? )?(?:\[[\w ]+\] )?\w+:? reset request timed out"
             r"|(?:\*ERROR\*|i915 \S+:) GPU recovery failed|GuC failed to reset engine"
-            r"|G[Uu]C: Engine reset failed|\*ERROR\* (?:Tile\d+: )?GT\d+: reset failed"
+            r"|G[Uu]C: Engine reset (?:request )?failed|GuC engine reset request failed"
+            r"|\*ERROR\* (?:Tile\d+: )?GT\d+: reset failed"
             r"|(?:drm|i915|xe)\b.*(?:Failed to reset chip|declaring (?:it )?wedged)"
         ),
         anchors=(
             "reset request timed out",
             "GPU recovery failed",
             "failed to reset engine",
-            "Engine reset failed",
+            "ngine reset failed",
+            "ngine reset request failed",
             ": reset failed",
             "Failed to reset chip",
             "declaring ",

@@ -96,7 +96,8 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=(
-            r"NVRM:.*(?:Cannot initialize GSP firmware RM|failed to wait for GFW_BOOT|No firmware image found"
+            # drivers before 535 left the colon out
+            r"NVRM:? .*(?:Cannot initialize GSP firmware RM|failed to wait for GFW_BOOT|No firmware image found"
             r"|_kgspIsHeartbeatTimedOut|GSP Timeout|GSP task|unexpected WPR2 already up|GSP Crashcat Report)"
         ),
         anchors=(
@@ -190,7 +191,7 @@ RULES: tuple[Rule, ...] = (
         vendor="nvidia",
         severity="fail",
         regex=(
-            r"NVRM: .*(?:API_GPU_ATTACHED_SANITY_CHECK failed|RC all channels for critical error (?P<xid>\d+)"
+            r"NVRM:? .*(?:API_GPU_ATTACHED_SANITY_CHECK failed|RC all channels for critical error (?P<xid>\d+)"
             r"|rpcSendMessage failed with status|GPU lost from the bus|NV_ERR_GPU_IS_LOST)"
         ),
         anchors=(
@@ -225,7 +226,7 @@ RULES: tuple[Rule, ...] = (
         id="nv.nvlink_mask",
         vendor="nvidia",
         severity="warn",
-        regex=r"NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed",
+        regex=r"NVRM:? knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed",
         anchors=("PostRxDetectLinkMask",),
         meaning="NVLink did not find its partner",
         action="check the NVLink bridge; GPUs without a bridge print this as well",
@@ -243,7 +244,11 @@ RULES: tuple[Rule, ...] = (
         id="nouveau.active",
         vendor="nvidia",
         severity="fail",
-        regex=rf"nouveau {BDF}: (?:DRM|fifo|bios|vgaarb|enabling|NVIDIA|fb|gsp|\[drm\])|Initialized nouveau \d",
+        # "unknown chipset" and files that it does not find are no sign that it holds the GPU
+        regex=(
+            rf"nouveau {BDF}: (?:DRM|fifo|bios|vgaarb|enabling|NVIDIA|fb|gsp|gr|disp|bus|mmu|pmu|therm|\[drm\])"
+            r"|Initialized nouveau \d"
+        ),
         anchors=("nouveau ",),
         meaning="the nouveau driver holds an NVIDIA GPU: no CUDA there",
         action="blacklist nouveau in /etc/modprobe.d (options nouveau modeset=0), rebuild the initramfs, reboot",

@@ -175,8 +175,8 @@ RULES: tuple[Rule, ...] = (
         vendor="any",
         severity="info",
         regex=(
-            r"(?P<have>[\d.]+) Gb/s available PCIe bandwidth, limited by (?P<gts>[\d.]+) GT/s PCIe x(?P<w>\d+) link at "
-            rf"{BDF} \(capable of (?P<max>[\d.]+) Gb/s"
+            r"(?P<have>[\d.]+) Gb/s available PCIe bandwidth, limited by (?P<gts>[\d.]+) GT/s (?:PCIe )?x(?P<w>\d+)"
+            rf" link at {BDF} \(capable of (?P<max>[\d.]+) Gb/s"
         ),
         anchors=("available PCIe bandwidth, limited",),
         meaning="a link on the way to this device is slower than the device",
