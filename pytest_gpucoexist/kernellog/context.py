@@ -45,6 +45,7 @@ class Context:
         self._uuids = uuids
         self._mapped: dict[str, str] | None = None
         self._with: dict[str, list[tuple[int, str]]] = {}
+        self._last: dict[tuple[str, str], int] = {}
 
     def address(self, rule: Rule, index: int) -> str | None:
         """Find the device of a line that names none: by UUID, else in the other lines of the same story."""
@@ -54,7 +55,7 @@ class Context:
             return self._uuids.get(uuid[0]) or self._printed_uuids().get(uuid[0])
         if rule.id == "sys.apei_pcie":
             return self._of_firmware_record(index)
-        if message.startswith("NVRM: ") and rule.severity != "info":
+        if message.startswith("NVRM") and rule.severity != "info":
             return self._of_same_message(index)
         if rule.vendor in _DRIVERS and rule.severity != "info":
             return self._of_driver_near(rule.vendor, index)
@@ -90,17 +91,19 @@ class Context:
         return _single(other for other in near if prefix.match(other.message))
 
     def _near(self, index: int, step: int, prefix: str = "") -> Iterator[Record]:
-        """Go up or down from a line over those that start like it, of its level and within a second."""
+        """Go up or down from a line over those that start so, of its level and within a second.
+
+        Other drivers speak in between: their lines count as steps and are passed over.
+        """
         here = self.records[index]
         for place in range(index + step, index + step * (_LINES_AROUND + 1), step):
             if not 0 <= place < len(self.records):
                 return
             other = self.records[place]
-            if not other.message.startswith(prefix) or _apart(here, other):
+            if _apart(here, other):
                 return
-            if prefix and other.level != here.level:
-                return
-            yield other
+            if other.message.startswith(prefix) and (not prefix or other.level == here.level):
+                yield other
 
     def _of_firmware_record(self, index: int) -> str | None:
         """Take the `device_id` of the block of lines that share a number: "{1}[Hardware Error]:"."""
@@ -140,20 +143,24 @@ class Context:
         if match["dev"].strip() not in {"pci", "pcieport"} or address is None or address[-1] in "123":
             return "warn"  # a driver tried to enlarge it and keeps the small one; or a card's audio, USB, …
         assigned = re.compile(rf"{re.escape(address)}: BAR {number}(?:: assigned \[mem| \[mem [^\]]*\]: assigned)")
-        return "warn" if self._later(index, "assigned", assigned) else None
+        return "warn" if self._later(index, f"{address}: BAR ", assigned) else None
 
     def _driver_came_up(self, match: re.Match[str], index: int, address: str | None) -> bool:
         """Tell whether the driver registered its device in spite of the file: some are optional, or tried first."""
         driver = match["fw"].partition("/")[0]
         up = re.compile(rf"Initialized {driver} .*\bfor {re.escape(address or '')}")
-        return self._later(index, "Initialized ", up)
+        return self._later(index, f" for {address or ''}", up)
 
     def _later(self, index: int, text: str, pattern: re.Pattern[str]) -> bool:
-        """Search the lines after one that contain a text; which lines do is found out once per log."""
+        """Search the lines after one that contain a text; which is the last of them is found out once per log."""
         if text not in self._with:
             messages = ((place, record.message) for place, record in enumerate(self.records))
             self._with[text] = [(place, message) for place, message in messages if text in message]
-        return any(place > index and pattern.search(message) for place, message in self._with[text])
+        key = text, pattern.pattern
+        if key not in self._last:
+            found = (place for place, message in reversed(self._with[text]) if pattern.search(message))
+            self._last[key] = next(found, -1)
+        return self._last[key] > index
 
 
 def _stamped(record: Record) -> bool:
