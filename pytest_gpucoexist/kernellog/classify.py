@@ -23,6 +23,10 @@ __all__ = ["LogFinding", "classify"]
 
 _ANCHORS = Anchors(RULES)
 
+# "gpud[123]: …", "systemd[1]: …": a program that tells what a driver printed is not the driver.
+_PROGRAM = re.compile(r"[\w.@/+()-]+\[\d+\]: ")
+_OF_PROGRAMS_TOO = ("user.", "mod.", "sys.")
+
 _VENDOR = re.compile(r"\b(?:(nvidia|NVRM|nouveau)|(amdgpu|kfd|radeon)|(i915|xe)\b)")
 
 
@@ -72,9 +76,10 @@ def classify(
     findings: list[LogFinding] = []
     for index, positions in possible.items():
         for position in positions:
-            match = RULES[position].search(messages[index])
-            if match is not None:
-                findings.append(_finding(RULES[position], match, index, context, since_s))
+            rule = RULES[position]
+            match = rule.search(messages[index])
+            if match is not None and (rule.id.startswith(_OF_PROGRAMS_TOO) or not _PROGRAM.match(messages[index])):
+                findings.append(_finding(rule, match, index, context, since_s))
                 break
     return tuple(findings)
 

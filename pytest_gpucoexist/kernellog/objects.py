@@ -66,7 +66,10 @@ def _from_object(value: dict[str, Any], line: int, raw: str) -> Iterator[Record]
     place = value.get("_KERNEL_DEVICE")
     device = place[5:] if isinstance(place, str) and place.startswith("+pci:") else None
     program = value.get("SYSLOG_IDENTIFIER")
-    tag = f"{program}: " if isinstance(program, str) and value.get("_TRANSPORT") != "kernel" != program else ""
+    tag = ""
+    if isinstance(program, str) and value.get("_TRANSPORT") != "kernel" != program:
+        pid = value.get("_PID")
+        tag = f"{program}[{pid}]: " if isinstance(pid, str) and pid.isdecimal() else f"{program}: "
     for part in _lines(message):
         yield Record(line, tag + part, time_s, wall_s, _level(value.get("PRIORITY")), None, raw, device)
 
