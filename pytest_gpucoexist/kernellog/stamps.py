@@ -30,18 +30,20 @@ _ISO = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:[.,](?P<fraction>\d{1,9}))?(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d|[A-Z]{3,5}\b))?\s+"
 )
-# journalctl names months in the reader's language: "mar 06 …", "jan. 29 …".
+# journalctl names months in the reader's language: "mar 06 …", "jan. 29 …", "11月 15 …".
 _SYSLOG = re.compile(
-    r"(?:[A-Z][a-z]{2} )?(?P<month>[^\W\d_]{3,5})\.?\s+(?P<day>\d{1,2}) "
+    r"(?:[A-Z][a-z]{2} )?(?P<month>[^\W\d_]{3,5}|\d{1,2}(?=[月월]))[.月월]?\s+(?P<day>\d{1,2}) "
     r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?(?: (?P<year>\d{4}))?\s+"
 )
 _UNIX = re.compile(r"(\d{9,10}\.\d{1,9})\s+")
+_LONGEST_HEAD = 100  # stamp, host and "kernel:"
 _WEEKDAY = re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s+(?=\d{4}-)")
 
 # "1 " is the version of RFC 5424; process, message id and structured data follow the host and the program.
 _RFC5424 = re.compile(r"\S+\s+kernel\s+\S+\s+\S+\s+(?:-|(?:\[[^\]]*\])+)\s?(?:\ufeff)?")
 _KERNEL = re.compile(r"(?:\S+\s+)?(?:[a-z0-9]+\.(?:emerg|alert|crit|err|warn|warning|notice|info|debug)\s+)?kernel:\s?")
-_HOST = re.compile(r"\S+\s+(?=[\w.@/+\-]+(?:\[\d+\])?:\s)")
+# Without "kernel:" and without a host a driver's own words come first: "NVRM: …", "kfd kfd: …", "EDAC MC0: …".
+_HOST = re.compile(r"(?!kfd |EDAC |NVRM )\S*[^\s:]\s+(?=[\w.@/+\-]+(?:\[\d+\])?:\s)")
 
 
 def relative_stamp(text: str) -> tuple[float | None, str] | None:
@@ -57,8 +59,32 @@ def relative_stamp(text: str) -> tuple[float | None, str] | None:
 
 def wall_clock(text: str) -> tuple[float | None, str]:
     """Return the time of a stamp that is a date, and the message behind stamp, host and `kernel:`."""
+    # Many lines begin with the same stamp and host, which are read once.
+    if text[:1] == "[":
+        head, end, message = text.partition("] ")
+    else:
+        head, end, message = text.partition(" kernel: ")
+    if end and len(head) < _LONGEST_HEAD:
+        wall_s = _of_head(head + end)
+        if wall_s is not None and (end == " kernel: " or "kernel" not in message[:80]):
+            return wall_s, message
+    return _dated(text)
+
+
+@lru_cache(maxsize=64)
+def _of_head(text: str) -> float | None:
+    """Return the time of a text that is a stamp, a host and `kernel:` from start to end, else None."""
+    wall_s, rest = _dated(text)
+    return None if rest else wall_s
+
+
+def _dated(text: str) -> tuple[float | None, str]:
     first = text[:1]
-    if first == "[" or first.isspace():
+    if "月" in text[:4] or "월" in text[:4]:
+        match = _SYSLOG.match(text.lstrip())
+        if match is not None:
+            return _epoch(match), _without_tag(match.string[match.end() :])
+    elif first == "[" or first.isspace():
         match = _CTIME.match(text)
         if match is not None:
             return _epoch(match), after_host(text[match.end() :])
