@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.boards import Board, flag, judge_boards
+from pytest_gpucoexist.gates.container.place import container_of
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, warned
 from pytest_gpucoexist.gates.registry import gate
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.gates.subject import Subject
 
+# SMBIOS, 7.4.1: portable, laptop, notebook, sub notebook, tablet, convertible, detachable.
+_NOTEBOOKS = {"8", "9", "10", "14", "30", "31", "32"}
 _COMPUTE_MODES = {"default", "exclusive thread", "exclusive process", "prohibited"}
 
 
@@ -85,7 +88,7 @@ def compute_mode(subject: Subject) -> Iterator[Finding]:
     group="driver",
     title="The driver keeps the GPU initialised",
     reads="NVML: persistence mode, and whether a display keeps the GPU in use",
-    criterion="on, or a display is active",
+    criterion="on, or a display is active; in a container and on a notebook it may be off",
     why="Without it each first use takes seconds, and counters of errors start again from zero.",
     action="Enable nvidia-persistenced, or nvidia-smi -pm 1",
     source="NVIDIA/DCGM nvvs/src/Software.cpp checkPersistenceMode; Azure customTests/azure_gpu_persistence.nhc",
@@ -93,7 +96,9 @@ def compute_mode(subject: Subject) -> Iterator[Finding]:
     level="standard",
 )
 def persistence(subject: Subject) -> Iterator[Finding]:
-    """Look at the mode; a GPU that shows a desktop stays initialised anyway."""
+    """Look at the mode; a GPU that shows a desktop stays initialised anyway, that of a notebook is to sleep."""
+    container = container_of(subject)
+    notebook = (subject.read("/sys/class/dmi/id/chassis_type", 64).text or "").strip() in _NOTEBOOKS
 
     def judge(board: Board) -> Finding:
         on = flag(board.field("persistence"))
@@ -103,6 +108,10 @@ def persistence(subject: Subject) -> Iterator[Finding]:
             return passed("persistence mode is on", evidence, on=board.on)
         if display:
             return passed("a display keeps it initialised", evidence, on=board.on)
+        if container is not None:
+            return passed("persistence mode is off, which is the host's to set", evidence, on=board.on)
+        if notebook:
+            return passed("persistence mode is off, so that a notebook's GPU can sleep", evidence, on=board.on)
         return warned("persistence mode is off: each first use initialises the GPU anew", evidence, on=board.on)
 
     yield from judge_boards(subject, "nvidia", judge)

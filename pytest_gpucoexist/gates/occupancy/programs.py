@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.boards import Board, judge_boards
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
+from pytest_gpucoexist.gates.occupancy.display import shows_desktop
 from pytest_gpucoexist.gates.occupancy.table import Table, ours, process_table
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.programs import MONITORS, MPS, PROFILERS
@@ -90,19 +91,20 @@ def monitors(subject: Subject) -> Iterator[Finding]:
     group="occupancy",
     title="The GPUs are idle",
     reads="gpu_busy_percent of amdgpu; NVML's utilisation",
-    criterion="utilisation below the limit",
+    criterion="utilisation below the limit; that of a card that shows a desktop below a higher one",
     why="A GPU that works for somebody else gives results that cannot be compared, and can be slow to answer.",
     action="Wait for the other work to end, or choose another GPU.",
     source="NVIDIA/DCGM#272",
     level="standard",
     severity="info",
-    limits={"percent": 10.0},
+    limits={"percent": 10.0, "desktop_percent": 30.0},
 )
 def util_idle(subject: Subject) -> Iterator[Finding]:
     """Warn of GPUs that are busy at this moment."""
     limit = subject.limit("proc.util_idle", "percent", 10.0)
+    desktop = subject.limit("proc.util_idle", "desktop_percent", 30.0)
     if any(gpu.driver == "nvidia" for gpu in subject.functions("nvidia")):
-        yield from judge_boards(subject, "nvidia", lambda board: _nvml(board, limit))
+        yield from judge_boards(subject, "nvidia", lambda board: _nvml(board, limit, desktop))
     if not subject.functions():
         yield skipped("the GPUs here have no PCI function; their utilisation is not asked for")
     for gpu in subject.functions():
@@ -123,11 +125,14 @@ def util_idle(subject: Subject) -> Iterator[Finding]:
             found = text.detail if text.text is None else ascii(text.text[:20])
             yield unknown(f"gpu_busy_percent tells nothing: {found}", Evidence(source=path, found=str(found)), on=[gpu])
             continue
-        evidence = Evidence(source=path, found=f"{text.text} %", expected=f"below {limit:g} %")
-        yield _judged(int(text.text), limit, evidence, [gpu])
+        most = max(limit, desktop) if shows_desktop(subject, gpu) else limit
+        evidence = Evidence(source=path, found=f"{text.text} %", expected=f"below {most:g} %")
+        yield _judged(int(text.text), most, evidence, [gpu])
 
 
-def _nvml(board: Board, limit: float) -> Finding:
+def _nvml(board: Board, limit: float, desktop: float) -> Finding:
+    if board.maybe("display_active") is True:
+        limit = max(limit, desktop)
     told = board.health("utilization")
     busy = told.get("gpu") if isinstance(told, dict) else None
     evidence = board.evidence("utilization", f"{busy} %", f"below {limit:g} %")

@@ -93,6 +93,9 @@ def fdinfo(subject: Subject) -> Iterator[Finding]:
         if not any(gpu.key == each.key for each in subject.gpus()):
             continue
         fact = gpu.facts.get("processes")
+        if gpu.vendor == "nvidia" and gpu.driver == "nvidia" and fact is not None and fact.source == "nvml":
+            yield skipped("NVML tells who uses it: proc.nv.compute and proc.nv.graphics judge that", on=[gpu])
+            continue
         if gpu.processes is None:
             reason = (fact.detail if fact else None) or "the processes of this GPU are not known"
             yield skipped(reason, on=[gpu]) if fact and fact.status == "unsupported" else unknown(reason, on=[gpu])

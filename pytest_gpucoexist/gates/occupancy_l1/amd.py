@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
+from pytest_gpucoexist.gates.occupancy.display import shows_desktop
 from pytest_gpucoexist.gates.pcie.folders import asleep, folder
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence
@@ -20,18 +21,21 @@ if TYPE_CHECKING:
     group="occupancy",
     title="The GPU's memory is free and it is idle",
     reads="mem_info_vram_used, mem_info_vram_total and gpu_busy_percent of each AMD board that is awake",
-    criterion="less than 5 % of the memory, less than 10 % busy",
+    criterion="less than 5 % of the memory, less than 10 % busy; 25 % and 30 % where it shows a desktop",
     why="Memory and time that others take are missing to the tests.",
     action="End what uses it, or choose another GPU",
     source="ROCm/amdsmi; kernel amdgpu_vram_mgr.c, amdgpu_pm.c",
     vendors=("amd",),
     level="standard",
-    limits={"percent": 5, "busy": 10},
+    limits={"percent": 5, "busy": 10, "desktop_percent": 25, "desktop_busy": 30},
 )
 def vram_used(subject: Subject) -> Iterator[Finding]:
     """Read what amdgpu accounts. A processor's GPU shares its memory with the desktop by design: not judged."""
-    percent = subject.limit("proc.amd.vram_used", "percent", 5)
-    limit_busy = subject.limit("proc.amd.vram_used", "busy", 10)
+    limits = (subject.limit("proc.amd.vram_used", "percent", 5), subject.limit("proc.amd.vram_used", "busy", 10))
+    desktop = (
+        subject.limit("proc.amd.vram_used", "desktop_percent", 25),
+        subject.limit("proc.amd.vram_used", "desktop_busy", 30),
+    )
     some = False
     for gpu in subject.functions("amd"):
         some = True
@@ -42,6 +46,7 @@ def vram_used(subject: Subject) -> Iterator[Finding]:
         if asleep(subject, gpu):
             yield skipped("asleep: nobody uses it", on=on)
             continue
+        percent, limit_busy = desktop if shows_desktop(subject, gpu) else limits
         path = folder(subject, gpu)
         names = ("mem_info_vram_used", "mem_info_vram_total", "gpu_busy_percent")
         texts = {name: subject.read(f"{path}/{name}") for name in names}

@@ -164,3 +164,24 @@ def test_garbage_breaks_no_gate(value: Any) -> None:
     reply.data["devices"][0]["memory"] = {"value": value}
     said = judged(ONE.with_reply("nvml", reply), "proc.nv.*").verdicts
     assert not {each.status for each in said} & {"ERROR", "FAIL"}
+
+
+def test_a_desktop_takes_some_of_a_card_by_right() -> None:
+    machine = with_files(AMD, "amd0", {"mem_info_vram_used": str(2 * GIB), "gpu_busy_percent": "17"})
+    assert verdict(machine, "proc.amd.vram_used").status == "WARN"
+    folder = machine.host().resolve("/sys/class/drm/card0")
+    shown = machine.with_file(f"{folder}/card0-DP-1/status", "connected\n")
+    shown = shown.with_link("/sys/class/drm/card0-DP-1", f"{folder}/card0-DP-1")
+    assert verdict(shown, "proc.amd.vram_used").status == "PASS"
+    assert verdict(shown, "proc.util_idle").status == "PASS"
+    busy = with_files(shown, "amd0", {"gpu_busy_percent": "60"})
+    assert {verdict(busy, gate).status for gate in ("proc.amd.vram_used", "proc.util_idle")} == {"WARN"}
+
+
+def test_memory_of_processes_with_a_name_is_told_once() -> None:
+    machine = a_machine().with_gpu("rtx4090", memory_used_bytes=3 * GIB + 400 * 2**20)
+    machine = with_process(machine.with_process("nvidia0", 4242, 3 * GIB), 4242, "python")
+    assert verdict(machine, "proc.nv.mem_used").status == "PASS"
+    assert verdict(machine, "proc.nv.compute").status == "WARN"
+    ghost = a_machine().with_gpu("rtx4090", memory_used_bytes=3 * GIB).with_process("nvidia0", 4243, 2 * GIB)
+    assert verdict(ghost, "proc.nv.mem_used").status == "WARN"
