@@ -9,11 +9,12 @@ from pytest_gpucoexist.gates.catalogue import gates_of_level
 from pytest_gpucoexist.gates.runner import judge
 from pytest_gpucoexist.gates.subject import Subject
 from pytest_gpucoexist.host import local_host
+from pytest_gpucoexist.model.verdicts import worst
 from pytest_gpucoexist.probes import discover
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Machine
-    from pytest_gpucoexist.model.verdicts import Judgement, Verdict, worst
+    from pytest_gpucoexist.model.verdicts import Judgement, Verdict
 
 __all__ = ["SAID", "judged", "machine", "said_of", "verdicts"]
 
