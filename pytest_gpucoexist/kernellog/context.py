@@ -30,6 +30,8 @@ _NAMES_ALL = re.compile(r"NVRM: (?:The NVIDIA GPU|BAR\d+ is) ")
 
 _APEI_BLOCK = re.compile(r"\{\d+\}\[Hardware Error\]:")
 _APEI_DEVICE = re.compile(r"\bdevice_id: ")
+# What is said beside a hang, a failed start or a fault; a healthy card beside a sick one says none of it.
+_TROUBLE = re.compile(r"reset|IP State|coredump|timeout|[Ff]ail|fault|FAULT|lost|[Ff]atal|finishing device|wedged|HANG")
 _DRIVERS = {"amd": r"amdgpu", "intel": r"(?:i915|xe)"}
 
 _NO_NAMES: Mapping[str, str | None] = {}
@@ -74,26 +76,26 @@ class Context:
 
     def _of_same_message(self, index: int) -> str | None:
         """Take the GPU that the nearest line of the message names; among others of that second, a single one."""
-        near = [*self._near(index, -1, "NVRM: "), *self._near(index, 1, "NVRM: ")]
-        for other in near:
-            if _NAMES_ALL.match(other.message):
+        for other in [*self._near(index, -1, "NVRM: "), *self._near(index, 1, "NVRM: ")]:
+            if _NAMES_ALL.match(other.message):  # whatever other drivers said in between
                 address = address_in(other.message, _NO_NAMES)
                 if address is not None:
                     return address
-        return _single(other for other in near if _stamped(other))
+        beside = [*self._near(index, -1, "NVRM: ", stop=True), *self._near(index, 1, "NVRM: ", stop=True)]
+        return _single(other for other in beside if _stamped(other))
 
     def _of_driver_near(self, vendor: str, index: int) -> str | None:
-        """Take the device that the driver names around a `[drm:…]` line, when it names a single one."""
+        """Take the device whose trouble the driver tells of around a `[drm:…]` line, when it is a single one."""
         if not _stamped(self.records[index]):
             return None
         prefix = re.compile(_DRIVERS[vendor] + r" [0-9a-f]{4,8}:")
         near = [*self._near(index, -1), *self._near(index, 1)]
-        return _single(other for other in near if prefix.match(other.message))
+        return _single(other for other in near if prefix.match(other.message) and _TROUBLE.search(other.message))
 
-    def _near(self, index: int, step: int, prefix: str = "") -> Iterator[Record]:
+    def _near(self, index: int, step: int, prefix: str = "", *, stop: bool = False) -> Iterator[Record]:
         """Go up or down from a line over those that start so, of its level and within a second.
 
-        Other drivers speak in between: their lines count as steps and are passed over.
+        Other lines count as steps and are passed over, or end the way (`stop`).
         """
         here = self.records[index]
         for place in range(index + step, index + step * (_LINES_AROUND + 1), step):
@@ -104,6 +106,8 @@ class Context:
                 return
             if other.message.startswith(prefix) and (not prefix or other.level == here.level):
                 yield other
+            elif stop:
+                return
 
     def _of_firmware_record(self, index: int) -> str | None:
         """Take the `device_id` of the block of lines that share a number: "{1}[Hardware Error]:"."""

@@ -169,3 +169,11 @@ def test_a_log_of_one_kind_costs_what_another_costs() -> None:
     up = "[{n}.5] [drm] Initialized amdgpu 3.64.0 for 0000:{bus:02x}:00.0 on minor 1\n"
     text = "".join(missing.format(n=n, bus=n % 64) + up.format(n=n, bus=n % 64) for n in range(2000))
     assert {severity for _, severity, _, _ in judged(text)} == {"warn"}
+
+
+def test_a_healthy_card_beside_a_sick_one_is_not_taken_for_it() -> None:
+    hang = "[   90.100000] [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=309\n"
+    healthy = "[   90.000000] amdgpu 0000:12:00.0: [drm] Cannot find any crtc or sizes\n"
+    sick = "[   90.200000] amdgpu 0000:03:00.0: amdgpu: GPU reset begin!\n"
+    assert judged(healthy + hang)[0][2] is None
+    assert judged(healthy + hang + sick)[0][2] == "0000:03:00.0"
