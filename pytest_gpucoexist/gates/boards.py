@@ -14,6 +14,7 @@ from pytest_gpucoexist.gates.findings import Finding, skipped, unknown
 from pytest_gpucoexist.gates.vendors import LIBRARY_NAMES, device_cells, faults, vendor_reply
 from pytest_gpucoexist.model.machine import Gpu
 from pytest_gpucoexist.model.verdicts import Evidence
+from pytest_gpucoexist.probes.platform import WSL_DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,7 +111,7 @@ def boards(subject: Subject, vendor: str) -> Iterator[Board | Finding]:
 
 def other_driver(gpu: Gpu) -> str | None:
     """Say that another driver than the vendor's own holds a GPU, or none; None when its own does."""
-    if gpu.pci_address is None or gpu.driver in _DRIVERS[gpu.vendor]:
+    if gpu.pci_address is None or gpu.driver in {*_DRIVERS[gpu.vendor], WSL_DRIVER}:
         return None
     if gpu.driver is None:
         fact = gpu.facts.get("driver")

@@ -11,6 +11,7 @@ from pytest_gpucoexist.gates.intent import driver_software
 from pytest_gpucoexist.host.base import Host
 from pytest_gpucoexist.model.machine import Gpu, Machine
 from pytest_gpucoexist.model.verdicts import Level
+from pytest_gpucoexist.probes.platform import WSL_DRIVER
 from pytest_gpucoexist.probes.reader import Text, names_in, read_text
 
 if TYPE_CHECKING:
@@ -58,10 +59,13 @@ class Subject:
         return list(known)
 
     def functions(self, *vendors: str) -> list[Gpu]:
-        """Like `gpus`, one for each PCI function: a card that is partitioned counts once, others not at all."""
+        """Like `gpus`, one for each PCI function: a card that is partitioned counts once, others not at all.
+
+        In WSL a library tells an address of Windows' bus, where nothing of Linux is: no function either.
+        """
         found: dict[str, Gpu] = {}
         for gpu in self.gpus(*vendors):
-            if gpu.pci_address is not None:
+            if gpu.pci_address is not None and gpu.driver != WSL_DRIVER:
                 found.setdefault(gpu.pci_address, gpu)
         return list(found.values())
 

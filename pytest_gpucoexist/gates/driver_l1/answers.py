@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.host.base import HelperReply
     from pytest_gpucoexist.model.machine import Gpu
 
-__all__ = ["cause_of", "driven", "hung"]
+__all__ = ["TEGRA", "cause_of", "driven", "hung"]
+
+TEGRA = {"nvgpu", "gk20a"}
+"""The drivers of the GPU of a Jetson, which is no PCI device."""
 
 _NO_ANSWER = re.compile(r"no answer within ([0-9.]+) s")
 _NAMES = {"nvml": "NVML", "cuda": "CUDA", "amdsmi": "AMD SMI", "hip": "HIP or HSA", "levelzero": "Level Zero"}
@@ -111,6 +114,8 @@ def _initialised(subject: Subject, vendor: str) -> Finding:
         return unknown(f"{name} could not be asked: {said}", evidence, on=on)
     if cause == "no-library":
         wanted = subject.wanted(vendor)
+        if all(gpu.driver in TEGRA for gpu in on):
+            return skipped("NVML is not installed: a Jetson has it from JetPack 6 on, and CUDA does not need it", on=on)
         if wanted is None:
             return skipped(f"{name} is not installed, and nobody wants {VENDOR_NAMES[vendor]} here", on=on)
         return _failed(f"{name} is not installed, and {wanted}", evidence, on, vendor, cause)

@@ -9,7 +9,7 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.gates.boards import no_reply
+from pytest_gpucoexist.gates.boards import no_reply, other_driver
 from pytest_gpucoexist.gates.driver_l1.answers import driven
 from pytest_gpucoexist.gates.driver_l1.errors import silent
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
@@ -48,7 +48,8 @@ _ZE_MASKS = ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")
 )
 def nvidia_count(subject: Subject) -> Iterator[Finding]:
     """Compare address by address, so that the GPU that is missing is named."""
-    gpus = {gpu.pci_address: gpu for gpu in driven(subject, "nvidia") if gpu.pci_address is not None}
+    held = [gpu for gpu in subject.functions("nvidia") if other_driver(gpu) is None]
+    gpus = {gpu.pci_address: gpu for gpu in held if gpu.pci_address is not None}
     if not gpus:
         yield skipped("no NVIDIA GPU here has a PCI function that nvidia holds")
         return

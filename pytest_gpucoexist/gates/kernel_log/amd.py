@@ -145,7 +145,8 @@ def init(subject: Subject) -> Iterator[Finding]:
     group="kernel-log",
     title="The kernel's compute driver took the AMD GPUs",
     reads=f"{_READS}; KFD's topology",
-    criterion="no GPU that KFD skipped, where ROCm is wanted and the GPU has no KFD node",
+    criterion="no GPU that KFD skipped, where ROCm is wanted and the GPU has no KFD node; a processor's own beside"
+    " a card does not count",
     why="ROCm does not see a GPU that KFD skipped: no PCIe atomics in its slot, or too old",
     action="Move the card to a slot that is wired to the processor; a GPU without support cannot run ROCm.",
     source="ROCm/legacy-rocm-build#1214, #910, #2232",
@@ -162,7 +163,7 @@ def kfd(subject: Subject) -> Iterator[Finding]:
         if not skipped:
             return None  # another container's
         event = event.about(skipped)
-        if wanted is None or all(gpu.kfd is not None for gpu in skipped):
+        if wanted is None or all(gpu.kfd is not None or (some and gpu.kind == "integrated") for gpu in skipped):
             return event.graded(None)
         return event.graded("WARN" if some else "FAIL")
 

@@ -74,6 +74,10 @@ def vermagic(subject: Subject) -> Iterator[Finding]:
             evidence = Evidence(source=info.source, found=info.built_for, expected=kernel)
             if info.built_for == kernel:
                 yield passed(f"{name} is built for {kernel}", evidence, on=gpus)
+            elif "/weak-updates/" in info.path:
+                # weak-modules(8) of RHEL and SUSE links modules whose symbols fit the running kernel's interface.
+                words = f"{name} is built for {info.built_for}; it was linked into {kernel} because its symbols fit"
+                yield passed(words, evidence, on=gpus)
             elif loaded:
                 yield warned(f"the file of {name} is built for {info.built_for}, not {kernel}", evidence, on=gpus)
             else:

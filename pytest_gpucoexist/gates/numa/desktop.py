@@ -118,7 +118,9 @@ def _display(subject: Subject, gpu: Gpu) -> Finding:
         rows.append(Evidence(source=path, found=status or "cannot be read", expected="disconnected"))
     idle = gpu.kind == "integrated" or not (gpu.usable.cuda or gpu.usable.rocm)
     if connected and idle and subject.wanted(gpu.vendor) is None:
-        words = f"it drives a display ({', '.join(connected)}), and nothing here asks for {VENDOR_NAMES[gpu.vendor]} GPUs"
+        words = (
+            f"it drives a display ({', '.join(connected)}), and nothing here asks for {VENDOR_NAMES[gpu.vendor]} GPUs"
+        )
         return skipped(words, on=[gpu])
     if connected:
         return warned(f"it drives a display ({', '.join(connected)})", *rows, on=[gpu])

@@ -52,7 +52,7 @@ def nvidia_limits(subject: Subject) -> Iterator[Finding]:
         )
         if default and limit < share * default:
             words = f"its power is limited to {limit / 1000:g} W, of {default / 1000:g} W"
-            undo = f"nvidia-smi -i {board.gpu.pci_address or board.gpu.uuid} -pl {default / 1000:g}"
+            undo = f"nvidia-smi -pl {default / 1000:g}"
             return warned(words, evidence, on=board.on, action=f"nothing, if that is meant; else {undo}")
         if now is not None and usual is not None and now < usual:
             return warned(f"its application clock is set to {now} MHz, of {usual} MHz", evidence, on=board.on)

@@ -6,12 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.boards import no_reply
-from pytest_gpucoexist.gates.driver_l1.answers import cause_of, driven, hung
+from pytest_gpucoexist.gates.driver_l1.answers import TEGRA, cause_of, driven, hung
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.gates.vendors import library_reply, vendor_reply
 from pytest_gpucoexist.model.verdicts import Evidence
 from pytest_gpucoexist.probes.cells import value_of
+from pytest_gpucoexist.probes.platform import WSL_DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +100,9 @@ def libnvidia_ml(subject: Subject) -> Iterator[Finding]:
         driver = value_of(reply.data, "driver_version")
         if not isinstance(own, str) or not isinstance(driver, str):
             yield unknown("the library does not tell its version", evidence, on=on)
+        elif all(gpu.driver == WSL_DRIVER for gpu in on):
+            passing = f"libnvidia-ml {own.partition('.')[2]} of WSL loads, for the driver {driver} of Windows"
+            yield passed(passing, evidence, on=on)
         elif own.partition(".")[2] != driver:
             yield failed(f"libnvidia-ml is {own.partition('.')[2]}, the driver {driver}", evidence, on=on)
         else:
@@ -165,6 +169,8 @@ def _not_loaded(subject: Subject, reply: HelperReply, library: str, name: str, o
         return failed(f"{library} does not load: {reply.detail}", evidence, on=on)
     if cause == "no-library":
         wanted = subject.wanted("nvidia")
+        if name == "NVML" and all(gpu.driver in TEGRA for gpu in on):
+            return skipped(f"{library} is not installed: a Jetson has it from JetPack 6 on", on=on)
         if wanted is None:
             return skipped(f"{library} is not installed, and nobody wants NVIDIA here", on=on)
         return failed(f"{library} is not installed, and {wanted}", evidence, on=on)
