@@ -33,9 +33,16 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Read the options and register what was asked for. First of all, because pytest-xdist reads `dist` here too."""
-    from pytest_gpucoexist.session.configuring import configure
+    from pytest_gpucoexist.session.marks import register
+    from pytest_gpucoexist.session.options import read_options
+    from pytest_gpucoexist.session.state import GPU_SESSION, GpuSession
 
-    configure(config)
+    register(config)
+    session = config.stash[GPU_SESSION] = GpuSession(config, read_options(config))
+    if session.is_asked:
+        from pytest_gpucoexist.session.configuring import configure
+
+        configure(session)
     if getattr(config.option, "showfixtures", False):
         _register_fixtures(config)
 

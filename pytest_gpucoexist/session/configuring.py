@@ -6,35 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpucoexist.session.marks import register
-from pytest_gpucoexist.session.options import read_options
-from pytest_gpucoexist.session.state import GPU_SESSION, GpuSession
-
 if TYPE_CHECKING:
     from pytest_gpucoexist.session.options import Options
+    from pytest_gpucoexist.session.state import GpuSession
 
 __all__ = ["configure", "is_passive"]
 
 
-def configure(config: pytest.Config) -> None:
+def configure(session: GpuSession) -> None:
     """Set up this process: serial run, xdist controller or xdist worker. Raises pytest.UsageError."""
-    register(config)
-    options = read_options(config)
-    is_worker = hasattr(config, "workerinput")
-    link = None
-    if is_worker:
+    config, options = session.config, session.options
+    if session.is_worker:
         from pytest_gpucoexist.session.link import worker_link
 
-        link = worker_link(config)
-    session = GpuSession(config, options, link)
-    config.stash[GPU_SESSION] = session
+        session.link = worker_link(config)
     if config.getini("gpu_marks") or config.getini("gpu_doctests"):
         _ = session.needs  # a malformed line ends the run here, and not as a crash of every xdist worker
-    if is_worker and isinstance(options.expect_skips, str):
-        from pytest_gpucoexist.session.deselected import Deselected
+    if session.is_worker:
+        if isinstance(options.expect_skips, str):
+            from pytest_gpucoexist.session.deselected import Deselected
 
-        config.pluginmanager.register(Deselected(config), "gpucoexist-deselected")
-    if not is_worker and not is_passive(config):
+            config.pluginmanager.register(Deselected(config), "gpucoexist-deselected")
+    elif not is_passive(config):
         if options.given:
             _set_up_asked(config, session, options)
         if getattr(config.option, "verbose", 0) > 0:

@@ -26,11 +26,11 @@ __all__ = ["DECISION", "GPU_SESSION", "GpuSession"]
 class GpuSession:
     """What this process knows and may do. On an xdist worker, machine and devices come from the controller."""
 
-    def __init__(self, config: pytest.Config, options: Options, link: WorkerLink | None = None) -> None:
-        """`link` leads to the controller; a worker has one."""
+    def __init__(self, config: pytest.Config, options: Options) -> None:
+        """`options` have been checked."""
         self.config = config
         self.options = options
-        self.link = link
+        self.link: WorkerLink | None = None  # a worker has one, to the controller
         self.selected = 0
         self.selected_needs: tuple[Need, ...] = ()
         self.ledger: Ledger | None = None
@@ -51,6 +51,17 @@ class GpuSession:
     def is_worker(self) -> bool:
         """Whether this process is a worker of pytest-xdist, which never writes anything."""
         return hasattr(self.config, "workerinput")
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether this session has more to set up than to wait for a test that needs a GPU."""
+        config = self.config
+        return (
+            bool(self.options.given or config.getini("gpu_marks") or config.getini("gpu_doctests"))
+            or self.is_worker
+            or getattr(config.option, "verbose", 0) > 0
+            or getattr(config.option, "dist", "no") != "no"
+        )
 
     @property
     def hypothetical(self) -> bool:
@@ -196,8 +207,9 @@ class GpuSession:
         return item.stash[DECISION]
 
 
-GPU_SESSION = pytest.StashKey[GpuSession]()
+# Typed by annotation: what stands in brackets is evaluated in every session.
+GPU_SESSION: pytest.StashKey[GpuSession] = pytest.StashKey()
 """In `config.stash`: the session."""
 
-DECISION = pytest.StashKey["Decision | None"]()
+DECISION: pytest.StashKey[Decision | None] = pytest.StashKey()
 """In `item.stash`: what was decided about a test; None when it needs no GPU."""
