@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.kernel_module.advice import rebuild_initramfs
@@ -39,7 +40,8 @@ def _number(text: str) -> int | None:
     if len(text) > 20:
         return None
     try:
-        return int(text, 0)
+        # As kstrtoint with base 0: a leading zero is octal (NVreg_DeviceFileMode=0660), which Python does not take.
+        return int(text, 8) if re.fullmatch(r"[+-]?0[0-7]+", text, re.ASCII) else int(text, 0)
     except ValueError:
         return None
 

@@ -28,7 +28,10 @@ _LEAST_MINUTES = 10.0
 _LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_ ]{0,40}) ([0-9]{1,20})")
 
 _HARMLESS = {"UnsupReq", "ACSViol", "Unsupported Request", "ACS Violation"}
-"""Counted on healthy machines while functions are enumerated or an access is turned away: told, not failed."""
+"""Counted on healthy machines while functions are enumerated or an access is turned away: many are told, none fails."""
+
+_FEW = 16
+"""So many of these are no more than enumeration leaves."""
 
 _UNPLUGGED = {"SDES", "DLP", "Surprise Down Error", "Data Link Protocol"}
 """What a cable that is pulled out leaves behind."""
@@ -125,11 +128,15 @@ def _judge(subject: Subject, gpu: Gpu, limit: float) -> Iterator[Finding]:
     elif not wrong:
         read_count = sum(len(each) for each in counts.values())
         evidence = Evidence(source=f"{own}/aer_dev_*", found=f"{read_count} files, all within limits", expected="0")
-        yield passed("no uncorrected error counted since boot", evidence, on=[gpu])
+        turned_away = [count.words for kind in ("fatal", "nonfatal") for count in counts[kind] if count.total]
+        words = "no uncorrected error counted since boot"
+        if turned_away:
+            words += f" but some requests that were turned away: {', '.join(turned_away)}"
+        yield passed(words, evidence, on=[gpu])
 
 
 def _uncorrected(subject: Subject, gpu: Gpu, counts: Mapping[str, list[_Count]]) -> list[Finding]:
-    findings = []
+    findings: list[Finding] = []
     hop = walk(subject, gpu).card
     card = {gpu.pci_address, *((hop.upper, hop.lower) if hop is not None else ())}
     for kind, said in (("fatal", "fatal"), ("nonfatal", "uncorrected (non-fatal)")):
@@ -138,7 +145,10 @@ def _uncorrected(subject: Subject, gpu: Gpu, counts: Mapping[str, list[_Count]])
                 continue
             evidence = Evidence(source=count.path, found=count.words, expected="0")
             words = f"{said} PCIe errors since boot: {count.words}"
-            if count.kinds and set(count.kinds) <= _HARMLESS:
+            harmless = bool(count.kinds) and set(count.kinds) <= _HARMLESS
+            if harmless and count.total <= _FEW:
+                continue
+            if harmless:
                 findings.append(warned(f"{words}; requests that were turned away, no data lost", evidence, on=[gpu]))
             elif count.kinds and set(count.kinds) <= _UNPLUGGED and is_removable(subject, gpu):
                 findings.append(warned(f"{words}; an external GPU that was unplugged", evidence, on=[gpu]))

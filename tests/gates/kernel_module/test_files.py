@@ -87,6 +87,8 @@ def test_what_modinfo_prints() -> None:
         ("n", "N", True),
         ("-1", "4294967295", True),
         ("0x2", "2", True),
+        ("0660", "432", True),
+        ("0660", "660", False),
         ("1", "2", False),
         ("0", "Y", False),
         ('"/var/tmp"', "/var/tmp", True),

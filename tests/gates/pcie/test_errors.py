@@ -81,7 +81,9 @@ def test_an_uncorrected_error_at_the_card_or_its_port(kind: str, name: str) -> N
 
 @pytest.mark.proves(COUNTERS, "WARN", on="tree")
 def test_what_enumeration_leaves_behind_and_what_others_share_only_warns() -> None:
-    found = verdict(counting(ONE, "nvidia0", nonfatal={"UnsupReq": 3}), COUNTERS)
+    few = verdict(counting(ONE, "nvidia0", nonfatal={"UnsupReq": 3}), COUNTERS)
+    assert (few.status, "turned away: 3 at 0000:01:00.0 (UnsupReq 3)" in few.reason) == ("PASS", True)
+    found = verdict(counting(ONE, "nvidia0", nonfatal={"UnsupReq": 300}), COUNTERS)
     assert found.status == "WARN"
     assert "no data lost" in found.reason
     board = a_machine().with_switch("board").with_gpu("rtx4090", under="board")
