@@ -23,6 +23,7 @@ __all__ = [
     "EXIT_UNFIT",
     "check_keys",
     "gate_lines",
+    "gate_plugins",
     "is_unfit",
     "judge_session",
     "junit_properties",
@@ -30,6 +31,7 @@ __all__ = [
     "stop_distributed",
     "stop_serial",
     "stop_words",
+    "warn_of_unheard",
 ]
 
 EXIT_UNFIT = 75
@@ -111,6 +113,24 @@ def _gates(config: pytest.Config, level: Any) -> tuple[list[Gate], list[Gate]]:
             taken.add(gate.id)
             (gates if LEVELS.index(gate.level) <= LEVELS.index(level) else later).append(gate)
     return gates, later
+
+
+def gate_plugins(config: pytest.Config) -> list[str]:
+    """Name the plugins that give gates, conftest files by their paths."""
+    from pytest_gpucoexist.session.plugins import implementations
+
+    return [name for name, _ in implementations(config, "pytest_gpucoexist_gates")]
+
+
+def warn_of_unheard(config: pytest.Config, heard: Collection[str]) -> None:
+    """Warn in a worker of gates that the controller, which judges, does not know: it loads no conftest to collect."""
+    for name in gate_plugins(config):
+        if name not in heard:
+            text = (
+                f"pytest_gpucoexist_gates in {name} was not asked: under pytest-xdist the controller judges, which "
+                "loads only plugins and the conftest files of its arguments; move the hook there"
+            )
+            config.issue_config_time_warning(pytest.PytestWarning(text), stacklevel=1)
 
 
 _IGNORE = re.compile(r"\s*(?P<pattern>[^\s:]+)\s*:\s*(?P<reason>\S.*?)\s*")

@@ -163,9 +163,7 @@ def whole_machine(config: pytest.Config) -> Machine:
     """Return the machine with everything that files and both vendors' libraries tell."""
     session = config.stash[GPU_SESSION]
     if session.selected_needs:
-        session.prepare(
-            session.selected_needs
-        )  # a worker of xdist has not asked yet, and keeps this value
+        session.prepare(session.selected_needs)  # a worker of xdist has not asked yet, and keeps this value
     machine: Machine = session.machine(("nvidia", "amd"))
     return machine
 

@@ -122,7 +122,11 @@ class GpuSession:
 
     def _judge(self, machine: Machine, needed: Sequence[str]) -> Machine:
         if self.link is not None:
-            return self.link.judged(needed)
+            from pytest_gpucoexist.session.gating import warn_of_unheard
+
+            judged = self.link.judged(needed)
+            warn_of_unheard(self.config, self.link.said.get("heard", ()))
+            return judged
         from pytest_gpucoexist.session.gating import judge_session
 
         self.judgement = judge_session(self, machine, needed)
@@ -159,10 +163,10 @@ class GpuSession:
 
     def said(self) -> dict[str, Any]:
         """Return what workers must know of the judgement, and stop the run where the gates end it."""
-        from pytest_gpucoexist.session.gating import junit_properties, stop_distributed
+        from pytest_gpucoexist.session.gating import gate_plugins, junit_properties, stop_distributed
 
         stop_distributed(self)
-        return {"stop": self.stopped, "properties": junit_properties(self)}
+        return {"stop": self.stopped, "properties": junit_properties(self), "heard": gate_plugins(self.config)}
 
     @property
     def gate_properties(self) -> Sequence[tuple[str, str]]:

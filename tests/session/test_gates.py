@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -325,6 +326,20 @@ UNREADABLE = (
         return [blind]
 """
 )
+
+
+def test_gates_that_a_distributed_run_does_not_hear_are_named(
+    pytester: pytest.Pytester, session: Session, bench: str
+) -> None:
+    """The controller judges, and knows no conftest below the folders that it was given."""
+    folder = pytester.mkdir("below") / "deep"
+    folder.mkdir()
+    (folder / "conftest.py").write_text(textwrap.dedent(FIRST_NVIDIA_FAILS))
+    (folder / "test_deep.py").write_text("def test_deep(cuda_gpu): pass")
+    result = session(*on(bench), "-n1", "below", on=None)
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*pytest_gpucoexist_gates in *deep*conftest.py was not asked: under pytest-xdist*"])
+    session(*on(bench), "below", on=None).assert_outcomes(passed=1)
 
 
 def test_unknown_is_no_pass_and_fails_where_asked(pytester: pytest.Pytester, session: Session, bench: str) -> None:
