@@ -214,9 +214,7 @@ def _explain(name: str) -> int:
 
 def _kernel_log(arguments: argparse.Namespace) -> int:
     """Judge a saved log. Exit 1 when it holds a failure, 2 when there is nothing to judge."""
-    from pytest_gpucoexist.kernellog.report import judge_text
-
-    judged = judge_text(_log_text(arguments.kernel_log))
+    judged = _judged_log(arguments.kernel_log)
     if arguments.json:
         from pytest_gpucoexist.reports.jsonfile import json_text
 
@@ -224,20 +222,22 @@ def _kernel_log(arguments: argparse.Namespace) -> int:
     else:
         from pytest_gpucoexist.reports.logtable import log_text
 
-        write(log_text(judged["findings"], screen()) + "\n")
+        write(log_text(judged["findings"], screen(), left_out=judged.get("left_out", 0)) + "\n")
     return NOT_SO if any(found["severity"] == "fail" for found in judged["findings"]) else DONE
 
 
-def _log_text(name: str) -> str:
-    """Read a log; bytes that are no UTF-8 are kept as what they stand for. Raises UserError."""
+def _judged_log(name: str) -> dict[str, Any]:
+    """Judge a file or standard input. Raises UserError when it cannot be read or is blank."""
+    from pytest_gpucoexist.kernellog.report import judge_file
+
     try:
         if name == "-":
-            data = sys.stdin.buffer.read()
+            judged = judge_file(sys.stdin.buffer)
         else:
             with open(name, "rb") as file:
-                data = file.read()
+                judged = judge_file(file)
     except OSError as error:
         raise UserError(f"--kernel-log: cannot read {name}: {error.strerror or error}") from None
-    if not data.strip():
+    if judged is None:
         raise UserError(f"--kernel-log: {'standard input' if name == '-' else name} is empty: nothing to judge")
-    return data.decode("utf-8", "replace")
+    return judged

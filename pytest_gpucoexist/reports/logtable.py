@@ -17,10 +17,11 @@ __all__ = ["log_text"]
 _STATUS = {"fail": "FAIL", "warn": "WARN", "info": "INFO"}
 
 
-def log_text(findings: Sequence[Mapping[str, Any]], screen: Screen = PLAIN) -> str:
+def log_text(findings: Sequence[Mapping[str, Any]], screen: Screen = PLAIN, *, left_out: int = 0) -> str:
     """Write the findings of a log, the gravest first: rule, device, meaning, the line itself, what to do.
 
-    Each finding has the keys of `--json`; equal ones are counted. Informative ones are only counted.
+    Each finding has the keys of `--json`; equal ones are counted. Informative ones are only counted. `left_out` lines
+    are like others in the list, of which there are thousands.
     """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for finding in findings:
@@ -33,6 +34,8 @@ def log_text(findings: Sequence[Mapping[str, Any]], screen: Screen = PLAIN) -> s
                 lines += _group(group, screen)
     counts = {name: sum(finding["severity"] == name for finding in findings) for name in _STATUS}
     end = f"{plural(counts['fail'], 'failure')}, {plural(counts['warn'], 'warning')}, {counts['info']} informative"
+    if left_out:
+        end += f"; {left_out} more like those that came thousands of times"
     style = "bold red" if counts["fail"] else "bold yellow" if counts["warn"] else "bold green"
     return "\n".join([*lines, *([""] if lines else []), bold(end, screen, style)])
 
