@@ -219,6 +219,9 @@ def _taken(verdict: Verdict, subject: Subject) -> list[str]:
     # A caller who hid a broken device on purpose has dealt with it; unless hiding it is what is wrong. A card that is
     # partitioned is hidden when all of its partitions are: a gate names one of them for the card.
     visible = {name for gpu in subject.machine.gpus if gpu.visible for name in (gpu.key, gpu.pci_address)}
+    if any("MIG-" in mask.value for mask in subject.machine.masks) and "nvidia" not in subject.machine.asked:
+        # Files do not tell whose instance the mask leaves.
+        visible.update(gpu.key for gpu in subject.gpus("nvidia"))
     cards = {gpu.key: gpu.pci_address for gpu in subject.machine.gpus}
     return [key for key in keys if key in visible or cards.get(key, key) in visible or key not in cards]
 

@@ -106,6 +106,9 @@ def _bound(gpu: Gpu) -> str:
 
 
 def _certain(gpu: Gpu, requirement: Requirement) -> Iterator[str]:
+    fact = gpu.facts.get("usable.cuda")
+    if gpu.features.get("mig") and fact is not None and fact.status == "unsupported":
+        yield fact.detail or "MIG is on"
     total, wanted = gpu.memory_total_bytes, requirement.memory_bytes
     if total is not None and wanted is not None and total < wanted:
         yield f"has {format_bytes(total)}"

@@ -19,6 +19,7 @@ def quarantined(machine: Machine, unfit: Mapping[str, str]) -> Machine:
     """Return the machine with `fit` False for the devices in `unfit` (words by `Gpu.key`).
 
     MIG instances and partitions share the fate of their card: what is wrong with one is wrong with its neighbours.
+    Those that the caller hid stay hidden, and no more.
     """
     if not unfit:
         return machine
@@ -26,7 +27,7 @@ def quarantined(machine: Machine, unfit: Mapping[str, str]) -> Machine:
 
     def judged(gpu: Gpu) -> Gpu:
         card = gpu.pci_address or ""
-        words = unfit.get(gpu.key) or by_card.get(card) or unfit.get(card)
+        words = unfit.get(gpu.key) or ((by_card.get(card) or unfit.get(card)) if gpu.visible else None)
         if words is None:
             return gpu
         fact = Fact(source="gates", status="broken", detail=words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -230,6 +231,10 @@ def test_a_failure_about_hidden_devices_says_that_it_does_not_block() -> None:
     assert (judgement.fit, judgement.verdicts[0].blocks) == (True, False)
 
 
+def _say(finding: Finding, subject: Subject) -> list[Finding]:
+    return [finding]
+
+
 def test_a_card_of_which_one_partition_is_visible_is_not_hidden() -> None:
     """A gate names one partition for the card; the mask may leave only another."""
     parts = [
@@ -238,12 +243,15 @@ def test_a_card_of_which_one_partition_is_visible_is_not_hidden() -> None:
     ]
     machine = a_machine().with_gpu("a100").with_mig("nvidia0", *parts).with_environ(CUDA_VISIBLE_DEVICES="MIG-2")
     host = machine.host()
-    subject = Subject(host=host, machine=discover(host, ask=["nvidia"]))
-    hidden = [gpu for gpu in subject.gpus() if not gpu.visible][:1]
-    assert hidden
-    judgement = judge(subject, gates=[gate_of(lambda subject: [failed("it smokes", on=hidden)])])
-    assert judgement.fit is False
-    assert not any(gpu.fit for gpu in quarantined(subject.machine, judgement.unfit).gpus)
+    for ask in ((), ["nvidia"]):  # without the library nothing tells whose instance MIG-2 is
+        subject = Subject(host=host, machine=discover(host, ask=ask))
+        hidden = [gpu for gpu in subject.gpus() if not gpu.visible][:1]
+        assert hidden
+        finding = failed("it smokes", on=hidden)
+        judgement = judge(subject, gates=[gate_of(partial(_say, finding))])
+        assert judgement.fit is False
+        gpus = quarantined(discover(host, ask=["nvidia"]), judgement.unfit).gpus
+        assert [gpu.fit for gpu in gpus if gpu.visible and gpu.partition] == [False]
 
 
 def test_what_is_not_granted_here_is_nobodys_business() -> None:

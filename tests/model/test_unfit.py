@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pytest_gpucoexist.model.machine import Usable
 from pytest_gpucoexist.model.matching import match, would_do
 from pytest_gpucoexist.model.plan import decide
 from pytest_gpucoexist.model.quarantine import quarantined
+from pytest_gpucoexist.model.readings import Fact
 from pytest_gpucoexist.model.requirement import Need, combine
 from tests.machines import amd, apu, machine, masked, nvidia, torch
 
@@ -68,7 +70,18 @@ def test_what_would_do_includes_what_a_gate_took_out() -> None:
     assert would_do(need("gpu", framework="torch"), without(nvidia(0), runtimes=(torch("2.9", "nvidia"),)))
 
 
+def test_an_unfit_card_that_only_has_instances_to_give_is_no_device_for_each_gpu() -> None:
+    fact = Fact(source="features.mig", status="unsupported", detail="MIG is on: CUDA sees its instances")
+    card = nvidia(0, features={"mig": True}, usable=Usable(), facts={"usable.cuda": fact})
+    part = nvidia(1, partition="mig1.0", pci_address=card.pci_address, id="nvidia1")
+    on = without(card, part)
+    assert would_do(need("cuda"), on) == ("0000:41:00.0/mig1.0",)
+    assert outcome(need("cuda"), on)[0] == "unfit"
+
+
 def test_the_fate_of_a_card_is_that_of_partitions_found_later() -> None:
     part = nvidia(0, partition="MIG-1", uuid="MIG-1")
     (judged,) = quarantined(machine(part), {"0000:41:00.0": "it smokes"}).gpus
     assert not judged.fit
+    hidden = nvidia(0, partition="MIG-2", uuid="MIG-2", visible=False)
+    assert [gpu.fit for gpu in quarantined(machine(part, hidden), {part.key: "it smokes"}).gpus] == [False, True]
