@@ -247,9 +247,9 @@ RULES: tuple[Rule, ...] = (
         # "unknown chipset" and files that it does not find are no sign that it holds the GPU
         regex=(
             rf"nouveau {BDF}: (?:DRM|fifo|bios|vgaarb|enabling|NVIDIA|fb|gsp|gr|disp|bus|mmu|pmu|therm|\[drm\])"
-            r"|Initialized nouveau \d"
+            rf"|NVRM: GPU {BDF_OLD.replace('<bdf>', '<bdf_old>')} is already bound to nouveau|Initialized nouveau \d"
         ),
-        anchors=("nouveau ",),
+        anchors=("nouveau ", "already bound to nouveau"),
         meaning="the nouveau driver holds an NVIDIA GPU: no CUDA there",
         action="blacklist nouveau in /etc/modprobe.d (options nouveau modeset=0), rebuild the initramfs, reboot",
     ),
