@@ -29,6 +29,7 @@ __all__ = [
     "junit_properties",
     "needed_vendors",
     "stop_distributed",
+    "stop_late",
     "stop_serial",
     "stop_words",
     "warn_of_unheard",
@@ -263,6 +264,15 @@ def stop_serial(session: pytest.Session, words: str) -> NoReturn:
 
     fail_collection(session, _STOP, words)
     pytest.exit(words, returncode=EXIT_UNFIT)
+
+
+def stop_late(session: GpuSession, words: str) -> None:
+    """End a run in which a running test was the first to ask for a device: after that test."""
+    manager = session.config.pluginmanager
+    running: Any = manager.get_plugin("session")
+    running.shouldstop = words
+    if not session.is_worker and not manager.has_plugin(_STOP):
+        manager.register(_StopsRun(words), _STOP)
 
 
 def stop_distributed(session: GpuSession) -> None:

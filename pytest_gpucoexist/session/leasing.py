@@ -203,7 +203,14 @@ def late(
     """
     from pytest_gpucoexist.model.requirement import combine
 
-    decision = session.decide(combine([(mark, (), arguments)], closest_pair=closest_pair))
+    try:
+        decision = session.decide(combine([(mark, (), arguments)], closest_pair=closest_pair))
+    except GpuCoexistError:
+        if session.stopped is not None:
+            from pytest_gpucoexist.session.gating import stop_late
+
+            stop_late(session, session.stopped)
+        raise
     if decision.outcome != "run":
         _give_up(session, item, decision)
     holding = running()

@@ -213,6 +213,24 @@ def test_stop_ends_a_distributed_run(pytester: pytest.Pytester, session: Session
     assert len(cases) <= 3, "what a worker was given already does not run: one test of each that asked, and the words"
 
 
+@pytest.mark.parametrize("way", [(), ("-n1",)], ids=["serial", "xdist"])
+def test_stop_ends_a_run_in_which_a_running_test_asks(
+    pytester: pytest.Pytester, session: Session, bench: str, way: tuple[str, ...]
+) -> None:
+    pytester.makeconftest(FIRST_NVIDIA_FAILS)
+    pytester.makepyfile(
+        test_it="""
+        def test_late(request): request.getfixturevalue("cuda_gpu")
+        def test_never(): pass
+        """
+    )
+    result = session(*on(bench), *way, "--gpu-gate-policy=stop", "--junitxml=j.xml", on=None)
+    assert result.ret == 75
+    assert "passed" not in result.parseoutcomes()
+    names = [case.get("name") for case in ET.parse(pytester.path / "j.xml").iter("testcase")]
+    assert names == ["test_late", "--gpu-gate-policy=stop"]
+
+
 def test_an_ignored_gate_is_shown_with_its_reason_and_counts_for_nothing(
     pytester: pytest.Pytester, session: Session, bench: str
 ) -> None:
