@@ -77,7 +77,7 @@ def wall_clock(text: str) -> tuple[float | None, str]:
     return _dated(text)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _of_head(text: str) -> float | None:
     """Return the time of a text that is a stamp, a host and `kernel:` from start to end, else None."""
     wall_s, rest = _dated(text)
