@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pytest_gpucoexist.gates.runner import judge
 from pytest_gpucoexist.gates.subject import Subject
 from pytest_gpucoexist.probes import discover
+from pytest_gpucoexist.probes.container import container_evidence
 from pytest_gpucoexist.testing.builder import MachineBuilder
 from tests.gates.places import clouds, containers, desktops, distributions, laptops, life, servers
 
@@ -145,3 +147,15 @@ def test_advice_fits_the_place() -> None:
                     name,
                     verdict.id,
                 )
+
+
+@pytest.mark.parametrize("name", [name for name in containers.PLACES if not name.startswith("slurm")])
+def test_a_container_whose_environment_was_cleaned_stays_one(name: str) -> None:
+    """`tox` and `sudo` pass few variables on: a pod then shows itself by its mounts alone."""
+    machine = containers.PLACES[name]()
+    assert isinstance(machine, MachineBuilder)
+    host = MachineBuilder(parts=replace(machine.parts, environ={"PATH": "/usr/bin:/bin"})).host()
+    judgement = judge(Subject(host=host, machine=discover(host), level="standard", deadline_s=60.0))
+    assert [f"{each.id}: {each.reason}" for each in judgement.verdicts if each.status in {"FAIL", "ERROR"}] == []
+    if name != "github-runner":
+        assert container_evidence(host) is not None
