@@ -36,7 +36,7 @@ _SYSLOG = re.compile(
     r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?(?: (?P<year>\d{4}))?\s+"
 )
 _UNIX = re.compile(r"(\d{9,10}\.\d{1,9})\s+")
-_FRACTION = re.compile(r"(?<=:\d\d)\.\d{1,9}")
+_FRACTION = re.compile(r"(?<=:\d\d)[.,](\d{1,9})")
 _LONGEST_HEAD = 100  # stamp, host and "kernel:"
 _WEEKDAY = re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s+(?=\d{4}-)")
 
@@ -63,6 +63,8 @@ def wall_clock(text: str) -> tuple[float | None, str]:
     # Many lines begin with the same stamp and host, which are read once.
     if text[:1] == "[":
         head, end, message = text.partition("] ")
+    elif text[19:20] == ",":  # dmesg --time-format iso
+        head, end, message = text.partition(" ")
     else:
         head, end, message = text.partition(" kernel: ")
     if end and len(head) < _LONGEST_HEAD:
@@ -71,7 +73,7 @@ def wall_clock(text: str) -> tuple[float | None, str]:
             wall_s = _of_head(head + end)
         else:
             wall_s = _of_head(head[: fraction.start()] + head[fraction.end() :] + end)
-            wall_s = None if wall_s is None else wall_s + float(fraction[0])
+            wall_s = None if wall_s is None else wall_s + float(f"0.{fraction[1]}")
         if wall_s is not None and (end == " kernel: " or "kernel" not in message[:80]):
             return wall_s, message
     return _dated(text)
