@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.gates.asked import VENDOR_NAMES
+from pytest_gpucoexist.gates.asked import VENDOR_NAMES, promise_of
 from pytest_gpucoexist.gates.device_node.rights import advice, node_evidence, problem_of
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.registry import gate
@@ -119,6 +119,13 @@ def _refused(subject: Subject, path: str, gpus: list[Gpu], evidence: Evidence) -
     if path != _KFD and vendor == "amd" and len(gpus) > 1:
         reason += ", and ROCm loses every AMD GPU when one render node is refused"
     wish = subject.wanted(vendor)
+    small = all(gpu.kind == "integrated" for gpu in gpus)
+    if wish is None and small and vendor not in subject.needed:
+        # The groups that Ubuntu and Debian ask for are missing to most users, and a display does without.
+        return skipped(f"{reason}; nothing here asks for the processor's own GPU", on=gpus)
+    if small and vendor == "intel" and promise_of(subject, vendor) is None:
+        # Level Zero's loader comes along with hwloc and compilers: no sign that anybody computes on a display's GPU.
+        return warned(reason, evidence, on=gpus, action=action, fix=fix)
     if wish is None:
         reason += f"; nothing here says that {VENDOR_NAMES[vendor]} GPUs are expected to work"
         return warned(reason, evidence, on=gpus, action=action, fix=fix)

@@ -143,6 +143,8 @@ def open_test(subject: Subject) -> Iterator[Finding]:
         yield passed(f"nodes were looked at as uid {me.uid}", who)
     elif not closed:
         yield passed("this is root, and the nodes are open to everybody", who)
+    elif subject.since_s is not None:
+        yield passed("this is root, as whom the tests of this session run", who)
     elif container_of(subject) is not None or is_rootless(subject):
         yield passed("this is the container's root, as whom tests usually run in a container", who)
     else:

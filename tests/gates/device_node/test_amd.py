@@ -62,6 +62,17 @@ def test_a_laptop_whose_owner_never_wanted_rocm() -> None:
     assert not said.blocks
 
 
+def test_a_processors_own_gpu_beside_a_card_is_nobodys_business() -> None:
+    machine = a_machine().with_gpu("radeon-780m").with_gpu("rtx4090").without_group("render")
+    for gate in ("dev.amd.kfd", "dev.render"):
+        said = verdict(machine, gate)
+        assert (said.status, "user not in group render" in said.reason) == ("SKIP", True)
+        assert verdict(machine, gate, **AMD).status == "FAIL"
+    intel = a_machine().with_gpu("uhd770").with_file("/usr/lib/x86_64-linux-gnu/libze_loader.so.1", b"\x7fELF")
+    assert verdict(intel.without_group("render"), "dev.render").status == "WARN"
+    assert verdict(intel.without_group("render"), "dev.render", promised={"intel": 1}).status == "FAIL"
+
+
 @pytest.mark.proves("dev.amd.kfd", "FAIL", on="tree")
 def test_a_kernel_without_kfd() -> None:
     machine = TWO.without("/dev/kfd").without("/sys/class/kfd").without("/sys/devices/virtual/kfd")

@@ -51,6 +51,8 @@ def test_nodes_were_looked_at_as_a_user() -> None:
     assert verdict(nvidia, "dev.access_open_test").reason == "this is root, and the nodes are open to everybody"
     container = TWO.with_identity(ROOT).with_file("/.dockerenv", "")
     assert verdict(container, "dev.access_open_test").status == "PASS"
+    session = verdict(TWO.with_identity(ROOT), "dev.access_open_test", since_s=0.0)
+    assert session.reason == "this is root, as whom the tests of this session run"
 
 
 @pytest.mark.proves("dev.access_open_test", "WARN", on="tree")
