@@ -11,37 +11,34 @@ import re
 
 __all__ = ["is_harmless"]
 
-_HARMLESS = re.compile(
-    "|".join(
-        (
-            # Displays of Intel's drivers.
-            r"FIFO underrun",
-            r"Failed to (?:read|write) source OUI",
-            r"\bAUX [\w/ ]+: (?:not done|did not complete|timeout)",
-            r"[Aa]tomic update failure on pipe",
-            r"GSC proxy component didn't bind",
-            r"LSPCON|lspcon",
-            # Displays of amdgpu and radeon.
-            r"BIOS signature incorrect",
-            r"SECUREDISPLAY: query securedisplay TA failed|Secure display: Generic Failure",
-            r"REG_WAIT timeout .* dcn\d+_|REG_WAIT timeout .* - \w*(?:otg|dpp|hubp|optc|dccg|compbuf|link)\w*",
-            r"dpcd_set_link_settings|displayport link status failed|clock recovery (?:failed|reached max)",
-            r"\bEDID\b",
-            r"SMU driver if version not matched",
-            r"optional \w+ ta ucode is not available",
-            r"Failed to retrieve minimum clocks",
-            # Displays and control channels of NVIDIA's cards.
-            r"Failed to grab modeset ownership",
-            r"Failed detecting connected display devices",
-            r"left-over mappings in IOVAS",
-            r"nvidia-gpu [0-9a-f:.]+: i2c timeout error|i2c_transfer failed",
-            r"Persistence mode is deprecated",
-            r"Cannot find any crtc or sizes|No compatible format found",
-            # A sound function of a card.
-            r"azx_get_response timeout",
-        )
-    )
+_LINES = (
+    # Displays of Intel's drivers.
+    r"FIFO underrun",
+    r"Failed to (?:read|write) source OUI",
+    r"\bAUX [\w/ ]+: (?:not done|did not complete|timeout)",
+    r"[Aa]tomic update failure on pipe",
+    r"GSC proxy component didn't bind",
+    r"LSPCON|lspcon",
+    # Displays of amdgpu and radeon.
+    r"BIOS signature incorrect",
+    r"SECUREDISPLAY: query securedisplay TA failed|Secure display: Generic Failure",
+    r"REG_WAIT timeout .* dcn\d+_|REG_WAIT timeout .* - \w*(?:otg|dpp|hubp|optc|dccg|compbuf|link)\w*",
+    r"dpcd_set_link_settings|displayport link status failed|clock recovery (?:failed|reached max)",
+    r"\bEDID\b",
+    r"SMU driver if version not matched",
+    r"optional \w+ ta ucode is not available",
+    r"Failed to retrieve minimum clocks",
+    # Displays and control channels of NVIDIA's cards.
+    r"Failed to grab modeset ownership",
+    r"Failed detecting connected display devices",
+    r"left-over mappings in IOVAS",
+    r"nvidia-gpu [0-9a-f:.]+: i2c timeout error|i2c_transfer failed",
+    r"Persistence mode is deprecated",
+    r"Cannot find any crtc or sizes|No compatible format found",
+    # A sound function of a card.
+    r"azx_get_response timeout",
 )
+_HARMLESS = re.compile("|".join(_LINES))
 
 
 def is_harmless(message: str) -> bool:
