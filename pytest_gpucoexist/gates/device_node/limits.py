@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.gates.container.place import container_of
+from pytest_gpucoexist.gates.container.place import container_of, runtime_of
 from pytest_gpucoexist.gates.findings import Finding, passed, unknown, warned
 from pytest_gpucoexist.gates.kernel_log.evidence import log_evidence
 from pytest_gpucoexist.gates.registry import gate
@@ -85,14 +85,13 @@ def open_files(subject: Subject) -> Iterator[Finding]:
     if limit.soft is None or limit.soft >= needed:
         yield passed(f"{_shown(limit.soft)} files may be open", evidence)
         return
-    fix = (
-        Fix(lines=(f"ulimit -n {needed}",))
-        if limit.hard is None or limit.hard >= needed
-        else Fix(path="/etc/security/limits.d/60-gpu.conf", lines=(f"* - nofile {needed}",))
-    )
-    if container_of(subject) is not None and limit.hard is not None and limit.hard < needed:
-        fix = Fix(lines=(f"docker run --ulimit nofile={needed} …",))
-    yield warned(f"only {limit.soft} files may be open; {needed} are wanted for the GPUs here", evidence, fix=[fix])
+    if limit.hard is None or limit.hard >= needed:
+        fix = [Fix(lines=(f"ulimit -n {needed}",))]
+    elif container_of(subject) is not None:
+        fix = _option(subject, f"--ulimit nofile={needed}")
+    else:
+        fix = [Fix(path="/etc/security/limits.d/60-gpu.conf", lines=(f"* - nofile {needed}",))]
+    yield warned(f"only {limit.soft} files may be open; {needed} are wanted for the GPUs here", evidence, fix=fix)
 
 
 @gate(
@@ -101,7 +100,7 @@ def open_files(subject: Subject) -> Iterator[Finding]:
     vendors=("nvidia", "amd"),
     title="Memory may be locked",
     reads="/proc/self/limits: Max locked memory; /sys/class/infiniband",
-    criterion="at least 64 KiB, what kernels gave for decades; with RDMA adapters 64 MiB",
+    criterion="at least 64 KiB, what kernels gave for decades; with InfiniBand adapters 64 MiB",
     why="the nvidia and amdgpu drivers pin host memory without counting it, RDMA does count it: NCCL and RCCL over "
     "InfiniBand fail to register their buffers",
     action="ulimit -l unlimited in the shell or service that starts the tests (LimitMEMLOCK=infinity)",
@@ -114,7 +113,7 @@ def locked_memory(subject: Subject) -> Iterator[Finding]:
     if limit is None:
         yield unknown("the limit of locked memory cannot be read", evidence)
         return
-    adapters = subject.names("/sys/class/infiniband")
+    adapters = [name for name in subject.names("/sys/class/infiniband") if not _is_ethernet(subject, name)]
     needed = subject.limit("dev.memlock", "min_bytes", 65536)
     if adapters:
         needed = subject.limit("dev.memlock", "min_bytes_rdma", 64 * 2**20)
@@ -124,12 +123,24 @@ def locked_memory(subject: Subject) -> Iterator[Finding]:
     reason = f"only {limit.soft} bytes may be locked"
     if adapters:
         reason += f", and the RDMA adapter {adapters[0]} counts every buffer against it"
-    fix = (
-        Fix(lines=("docker run --ulimit memlock=-1 …",))
-        if container_of(subject) is not None
-        else Fix(path="/etc/security/limits.d/60-gpu.conf", lines=("* - memlock unlimited",))
-    )
-    yield warned(reason, evidence, fix=[fix])
+    if container_of(subject) is None:
+        fix = [Fix(path="/etc/security/limits.d/60-gpu.conf", lines=("* - memlock unlimited",))]
+    else:
+        fix = _option(subject, "--ulimit memlock=-1")
+    yield warned(reason, evidence, fix=fix)
+
+
+def _option(subject: Subject, option: str) -> list[Fix]:
+    """Return the line that starts a container with an option, where an engine with a command line runs it."""
+    runtime = runtime_of(subject)
+    return [Fix(lines=(f"{runtime} run {option} …",))] if runtime in {"docker", "podman"} else []
+
+
+def _is_ethernet(subject: Subject, adapter: str) -> bool:
+    """Whether every port is Ethernet's: each mlx5 network card is listed as an RDMA adapter, used as one or not."""
+    folder = f"/sys/class/infiniband/{adapter}/ports"
+    layers = [(subject.read(f"{folder}/{port}/link_layer").text or "").strip() for port in subject.names(folder)]
+    return bool(layers) and set(layers) == {"Ethernet"}
 
 
 @gate(

@@ -53,7 +53,13 @@ def nvidia_count(subject: Subject) -> Iterator[Finding]:
     if not gpus:
         yield skipped("no NVIDIA GPU here has a PCI function that nvidia holds")
         return
-    proc = {address for name in subject.names(_PROC) if (address := normal_pci_address(name)) is not None}
+    for address in tuple(gpus):
+        by_right = _left_out_by_right(subject, address)
+        if by_right is not None:
+            yield skipped(by_right, on=[gpus.pop(address)])
+    if not gpus:
+        return
+    proc = {each for each in map(normal_pci_address, subject.names(_PROC)) if each is not None}
     reply = vendor_reply(subject, "nvidia")
     listed = {address_of(device) for device in devices(reply)}
     counted = {key for _, keys in silent(subject, reply) for key in keys}
@@ -90,6 +96,16 @@ def nvidia_count(subject: Subject) -> Iterator[Finding]:
 
 def _on_the_bus(subject: Subject, address: str) -> bool:
     return subject.host.exists(f"{BUS}/{address}") or not subject.host.exists(BUS)
+
+
+def _left_out_by_right(subject: Subject, address: str) -> str | None:
+    """Say why neither the driver nor NVML counts a function: a virtual one on its host, or one that was excluded."""
+    if subject.host.exists(f"{BUS}/{address}/physfn"):
+        return "a virtual function, which the host keeps for its virtual machines"
+    information = subject.read(f"{_PROC}/{address}/information").text or ""
+    if re.search(r"^GPU Excluded:\s*Yes", information, re.MULTILINE):
+        return "it is excluded from use by the driver's parameter NVreg_ExcludedGpus"
+    return None
 
 
 def _shut(subject: Subject, address: str) -> str | None:

@@ -97,6 +97,10 @@ def intel_throttle(subject: Subject) -> Iterator[Finding]:
         if gpu.pci_address is not None and asleep(subject, gpu):
             yield skipped("asleep; it is left asleep", on=[gpu])
             continue
+        if gpu.kind == "integrated" and subject.wanted("intel") is None:
+            # A notebook's processor holds its own GPU back all the time.
+            yield skipped("nothing here asks for the processor's own GPU", on=[gpu])
+            continue
         files = _reason_files(subject, gpu)
         if not files:
             yield skipped("its driver shows no reasons for throttling", on=[gpu])

@@ -130,6 +130,7 @@ def azure() -> MachineBuilder:
                 f"{bus}/0001:00:00.0/max_link_speed": "Unknown\n",
                 f"{bus}/0001:00:00.0/max_link_width": "0\n",
                 f"{bus}/0001:00:00.0/numa_node": "0\n",
+                "/sys/class/infiniband/mlx5_0/ports/1/link_layer": "Ethernet\n",
             },
         ),
         "hv_pci 47505500-0001-0000-3130-444532304235: PCI VMBus probing: Using version 0x10004",

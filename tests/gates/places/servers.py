@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.testing.builder import MachineBuilder, a_machine
-from tests.gates.places.ground import attributes, boot_log, cuda, files, limits, model, rocm
+from tests.gates.places.ground import attributes, boot_log, cuda, files, limits, model, rocm, with_nvml_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,6 +182,29 @@ def passes_all() -> MachineBuilder:
     return limits(machine.with_gpu("aspeed", boot_vga=True).with_running_system())
 
 
+def vgpu_host() -> MachineBuilder:
+    """A host of virtual GPUs: `sriov-manage -e` made functions of an A100; nvidia holds them and lists none."""
+    machine = cuda(limits(a_machine("esx").with_gpu("a100").with_running_system()))
+    host = machine.host()
+    own = host.resolve("/sys/bus/pci/devices/0000:01:00.0")
+    for number in (4, 5):
+        address = f"0000:01:00.{number}"
+        folder = f"{own[:-1]}{number}"
+        for name in ("vendor", "device", "subsystem_vendor", "subsystem_device", "class", "numa_node", "config"):
+            machine = machine.with_file(f"{folder}/{name}", host.read_bytes(f"{own}/{name}"))
+        machine = machine.with_link(f"{folder}/driver", "/sys/bus/pci/drivers/nvidia")
+        machine = machine.with_link(f"{folder}/physfn", own).with_link(f"/sys/bus/pci/devices/{address}", folder)
+    return machine
+
+
+def one_excluded() -> MachineBuilder:
+    """A workstation whose admin keeps CUDA off one of two cards by NVreg_ExcludedGpus."""
+    machine = cuda(limits(a_machine("lab").with_gpu("rtx4090").with_gpu("rtx4090").with_running_system()))
+    path = "/proc/driver/nvidia/gpus/0000:02:00.0/information"
+    text = machine.host().read_text(path).replace("GPU Excluded:\t No", "GPU Excluded:\t Yes")
+    return with_nvml_of(machine.with_file(path, f"{text}\n"), machine.without_nodes("nvidia1"))
+
+
 PLACES: dict[str, Callable[[], MachineBuilder]] = {
     "hgx-8-h100": hgx,
     "4-mi210-xgmi": mi210s,
@@ -189,4 +212,6 @@ PLACES: dict[str, Callable[[], MachineBuilder]] = {
     "grace-gb200": grace,
     "proxmox-one-each": proxmox,
     "kvm-gives-all": passes_all,
+    "vgpu-host": vgpu_host,
+    "one-gpu-excluded": one_excluded,
 }

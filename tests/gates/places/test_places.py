@@ -48,7 +48,9 @@ WARNINGS: dict[str, set[str]] = {
     **dict.fromkeys(
         ("shared-workstation", "rebooted-after-xid", "noisy-log", "corrected-errors", "remapped-row"), SEEN_BY_NVML
     ),
-    **dict.fromkeys(("crashes-of-others", "wheel-and-toolkit", "two-pythons"), SEEN_BY_NVML),
+    **dict.fromkeys(
+        ("crashes-of-others", "wheel-and-toolkit", "two-pythons", "vgpu-host", "one-gpu-excluded"), SEEN_BY_NVML
+    ),
 }
 
 
