@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from pytest_gpucoexist.gates.container.place import container_of
 from pytest_gpucoexist.gates.findings import Finding, failed, passed, unknown, warned
 from pytest_gpucoexist.gates.kernel_log.attribution import owners_of, slot_of
 from pytest_gpucoexist.gates.kernel_log.evidence import log_evidence, shorten
@@ -24,6 +25,8 @@ __all__ = ["Event", "Grade", "events", "judge_lines", "judgement_of", "unread"]
 
 Grade = Literal["FAIL", "WARN"]
 _SHOWN = 5
+_MAY_READ = "Run it as a user who may read the kernel's log: root, or a member of adm or systemd-journal."
+_PASS_IT_IN = "Pass the log into the container (--device /dev/kmsg), or run gpucoexist doctor on the host."
 _KINDS = 3
 
 
@@ -92,7 +95,7 @@ def unread(subject: Subject) -> Finding | None:
     return unknown(
         f"the kernel's log could not be read: {log.detail or log.status}",
         Evidence(source=log.source or "kernel log", found=log.status),
-        action="Run it as a user who may read the kernel's log: root, or a member of adm or systemd-journal.",
+        action=_PASS_IT_IN if container_of(subject) is not None else _MAY_READ,
     )
 
 

@@ -145,6 +145,6 @@ def _judged(subject: Subject, board: Board, pids: set[int], verb: str, alone: st
         return warned(f"{listed} {verb}", evidence, on=board.on)
     if others:
         some = "1 process uses" if len(others) == 1 else f"{len(others)} processes use"
-        words = f"{some} it under a PID that /proc does not show: of another container, or gone"
+        words = f"{some} it under a PID that /proc does not show: of another user or container, or gone"
         return unknown(words, evidence, on=board.on)
     return passed(alone, board.evidence("processes", "none of others", "none"), on=board.on)
