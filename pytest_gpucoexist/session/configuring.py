@@ -40,7 +40,9 @@ def configure(session: GpuSession) -> None:
             if any(config.getini(name) for name in ("gpu_gates_ignore", "gpu_gate_limits", "gpu_gate_unknown")):
                 _check_gate_keys(config)
             late: Any = _LateBroker(session)
-            config.pluginmanager.register(ControllerLink(session.machine, late, session.said), "gpucoexist-link")
+            config.pluginmanager.register(
+                ControllerLink(session.machine, late, session.said, session.take_out), "gpucoexist-link"
+            )
 
 
 def is_passive(config: pytest.Config) -> bool:

@@ -21,7 +21,7 @@ from pytest_gpucoexist.session.choices import Choice, Choices, choices_of, scope
 from pytest_gpucoexist.session.current import drop, pop, push, running
 from pytest_gpucoexist.session.fixture_needs import our_fixtures
 from pytest_gpucoexist.session.narrow import Demand, narrow, prefer_vendors
-from pytest_gpucoexist.session.state import GpuSession
+from pytest_gpucoexist.session.state import DECISION, GPU_SESSION, GpuSession
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu
@@ -96,8 +96,30 @@ def hold(
 ) -> Holding | None:
     """Acquire what a test needs, before its protocol begins; wait as long as it takes.
 
-    None when it needs nothing. Raises GpuCoexistError when the devices can never be had together.
+    None when it needs nothing. A device that is gone from the bus is taken out, and the test gets another one, or none
+    where no other would do: then its decision says so. Raises GpuCoexistError when the devices can never be had
+    together.
     """
+    from pytest_gpucoexist.session.presence import lost_among
+
+    while True:
+        holding = _acquired(session, item, nextitem, decision)
+        lost = lost_among(session, holding.keys()) if holding is not None else {}
+        if holding is None or not lost:
+            break
+        session.broker.release(holding.leases[0])
+        session.take_out(lost)
+        if decision is not None:
+            decision = item.stash[DECISION] = session.decide(decision.need)
+    if holding is not None:
+        item.stash[HOLDING] = holding
+        push(holding)
+    return holding
+
+
+def _acquired(
+    session: GpuSession, item: pytest.Item, nextitem: pytest.Item | None, decision: Decision | None
+) -> Holding | None:
     choices = choices_of(item.config)
     ending = choices.ending(item, nextitem) if choices.alive else ()
     groups = () if decision is None or decision.outcome != "run" else tuple(decision.groups)
@@ -114,8 +136,6 @@ def hold(
     closest = decision is not None and bool(groups) and decision.need.closest_pair
     lease = session.broker.acquire((*groups, *closing), owner=item.nodeid, preferred=preferred, closest_pair=closest)
     holding.add(lease)
-    item.stash[HOLDING] = holding
-    push(holding)
     return holding
 
 
@@ -173,6 +193,11 @@ def _common(
 
 
 def _check_fits(item: pytest.Item, name: str, choice: Choice, groups: Sequence[Group]) -> None:
+    if choice.key in item.config.stash[GPU_SESSION].lost:
+        raise GpuCoexistError(
+            f"{item.nodeid} uses {name}, whose {choice.key} is unfit since an earlier test: "
+            f"{item.config.stash[GPU_SESSION].lost[choice.key]}"
+        )
     if not any(choice.key in group.candidates for group in groups):
         wanted = " and ".join(group.requirement.describe() for group in groups)
         raise GpuCoexistError(

@@ -41,6 +41,7 @@ class ControllerLink:
         machine: Callable[[Sequence[str], Sequence[str] | None], Machine],
         broker: Broker,
         said: Callable[[], Mapping[str, Any]] = dict,
+        take_out: Callable[[Mapping[str, str]], None] = lambda _lost: None,
     ) -> None:
         """`machine(ask, needed)` discovers and judges, once each; `broker` holds the leases.
 
@@ -48,6 +49,7 @@ class ControllerLink:
         """
         self._machine = machine
         self._said = said
+        self._take_out = take_out
         self._broker = broker
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._starting = threading.Lock()
@@ -98,6 +100,8 @@ class ControllerLink:
         try:
             if verb == "machine":
                 send(channel, (number, "ok", self._machine_for(**arguments)))
+            elif verb == "take_out":
+                self._take_out(arguments)
             elif verb == "acquire":
                 self._acquire(worker, channel, number, **arguments)
             else:
@@ -208,6 +212,11 @@ class WorkerLink:
             "closest_pair": closest_pair,
         }
         return lease_of(owner, self._call("acquire", arguments, timeout_s))
+
+    def take_out(self, lost: Mapping[str, str]) -> None:
+        """Tell the controller of devices that are gone, with words by key; there is nothing to wait for."""
+        self._machines.clear()
+        send(self._channel, (0, "take_out", dict(lost)))
 
     def release(self, lease: Lease) -> None:
         """Give devices back; there is nothing to wait for. A controller that is gone has freed them already."""

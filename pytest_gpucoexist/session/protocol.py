@@ -26,6 +26,9 @@ HOLD_ERROR = pytest.StashKey[str]()
 REFUSED = pytest.StashKey[bool]()
 """On an item: whether it was failed here, before it began."""
 
+LOST = pytest.StashKey[str]()
+"""On an item: the device that it used is gone, in a gate's words."""
+
 SKIPPED = pytest.StashKey["tuple[str, str] | None"]()
 """On an item: what a skip by the suite itself comes to, and its reason."""
 
@@ -90,6 +93,8 @@ class GpuProtocol:
             # `xfail` expects the test to fail, not the machine to lack what it needs.
             report.outcome = "failed"
             del report.wasxfail
+        if report.failed and not item.stash.get(REFUSED, False):
+            self._look_for_lost(item, report)
         decision = self._session.decision(item)
         if decision is not None:
             if report.when != "teardown":
@@ -107,6 +112,19 @@ class GpuProtocol:
             report.gpucoexist = told  # type: ignore[attr-defined]
             report.user_properties += [*_properties(told), *self._session.gate_properties]
         return report
+
+    def _look_for_lost(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Say in the report of a test that failed that its device is gone, where it is."""
+        holding = item.stash.get(HOLDING, None)
+        if holding is None:
+            return
+        from pytest_gpucoexist.session.presence import lost_among
+
+        lost = lost_among(self._session, holding.used)
+        if lost:
+            item.stash[LOST] = "; ".join(lost.values())
+            report.sections.append(("GPU coexistence", item.stash[LOST]))
+            self._session.take_out(lost)
 
     def _tell(self, item: pytest.Item, decision: Decision) -> dict[str, Any]:
         from pytest_gpucoexist.reports.model import DeviceUse
@@ -132,6 +150,8 @@ class GpuProtocol:
 
 
 def _outcome(item: pytest.Item, decision: Decision, *, simulated: bool) -> tuple[str, str | None]:
+    if LOST in item.stash:
+        return "unfit", item.stash[LOST]
     if decision.outcome != "run":
         return ("not_run" if decision.outcome == "error" else decision.outcome), decision.reason
     if skipped := item.stash.get(SKIPPED, None):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.model.plan import Decision as Decision  # noqa: PLC0414  others take it from here
@@ -39,6 +39,7 @@ class GpuSession:
         self.started_s = time.time()
         self.judgement: Judgement | None = None
         self._needs: Needs | None = None
+        self.lost: dict[str, str] = {}
         self._machine: Machine | None = None
         self._judged = False
         self._broker: Leaser | None = None
@@ -133,11 +134,25 @@ class GpuSession:
         return machine
 
     def _quarantined(self, machine: Machine) -> Machine:
-        if self.judgement is None or self.options.gate_policy == "warn":
+        if self.options.gate_policy == "warn" or not (self.judgement or self.lost):
             return machine
         from pytest_gpucoexist.model.quarantine import quarantined
 
-        return quarantined(machine, self.judgement.unfit)
+        return quarantined(machine, {**(self.judgement.unfit if self.judgement else {}), **self.lost})
+
+    def quarantine(self, lost: Mapping[str, str]) -> None:
+        """Make devices unfit from now on, with words by key; what was decided about tests is decided anew."""
+        with self._lock:
+            self.lost.update(lost)
+            self._decisions.clear()
+            if self._machine is not None:
+                self._machine = self._quarantined(self._machine)
+
+    def take_out(self, lost: Mapping[str, str]) -> None:
+        """Make devices that are gone unfit, with words by key, and tell the controller, or the summary."""
+        from pytest_gpucoexist.session.presence import take_out
+
+        take_out(self, lost)
 
     def prepare(self, needs: Iterable[Need], *, judge: bool = True) -> Machine:
         """Return the machine, judged, with every fact that these needs ask about: one discovery for all of them."""
