@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpucoexist.host.base import HelperReply
 from pytest_gpucoexist.model.identity import normal_pci_address
 from pytest_gpucoexist.probes.cells import devices_of, fault_of, value_of
+from pytest_gpucoexist.probes.platform import WSL_DRIVER
 from pytest_gpucoexist.probes.vendor import HELPERS, NO_ANSWER, why_not_called
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ __all__ = [
 
 LIBRARIES = {"nvml": "nvidia", "cuda": "nvidia", "amdsmi": "amd", "hip": "amd", "levelzero": "intel"}
 """The helpers that gates ask, and whose driver each of them talks to."""
+
+_WITHOUT_A_BUS = {WSL_DRIVER, "nvgpu", "gk20a"}
+"""Drivers of a GPU that only a library can name: where there is one, it is that one."""
 
 LIBRARY_NAMES = {"nvidia": "NVML", "amd": "AMD SMI", "intel": "Level Zero"}
 """What people call the library that `vendor_reply` asks."""
@@ -73,6 +77,8 @@ def device_cells(reply: HelperReply, gpu: Gpu) -> Mapping[str, Any] | None:
             own = f"{gpu.pci_address[:-1]}{gpu.partition}"
             names = {own} if any(address_of(device) == own for device in found) else names
         return next((device for device in found if address_of(device) in names), None)
+    if gpu.driver in _WITHOUT_A_BUS and len(found) == 1:
+        return found[0]
     for device in found:
         instances = value_of(device, "mig_devices")
         parts = instances if isinstance(instances, list) else []
