@@ -88,9 +88,18 @@ class Accounts:
         if options.promises:
             from pytest_gpucoexist.reports.terminal import none_ran_line
 
-            if line := none_ran_line(self.ledger.needing()):
-                found.append((f"--gpu-require={options.require}", line))
+            broken = [*self._unfit_promises(), none_ran_line(self.ledger.needing())]
+            found += [(f"--gpu-require={options.require}", text) for text in broken if text]
         return found
+
+    def _unfit_promises(self) -> tuple[str, ...]:
+        """Say which promises the judged machine does not keep: they were looked at before anything was judged."""
+        from pytest_gpucoexist.model.plan import unmet_promises
+
+        machine = self._session.discovered
+        if machine is None or all(gpu.fit for gpu in machine.gpus):
+            return ()
+        return unmet_promises(self._session.options.promises, machine)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write what was asked for. What cannot be written fails the run with a note in the summary."""

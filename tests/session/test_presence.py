@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpucoexist.testing.builder import a_machine
+from tests.session.test_gates import FIRST_NVIDIA_FAILS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +56,15 @@ LIVE = """
         return replace(discover(open_recording(ROOT)), simulated=False, asked=tuple(ask))
 
 
+    BEFORE = discovery.discover_machine, gating.session_host, presence.session_host
     discovery.discover_machine = discover_machine
     gating.session_host = lambda config, options: None
     presence.session_host = lambda config, options: Live()
+
+
+    def pytest_unconfigure():
+        # A session inside a test shares these modules with the session around it.
+        discovery.discover_machine, gating.session_host, presence.session_host = BEFORE
 """
 
 BREAK = """
@@ -186,3 +193,19 @@ def test_a_device_of_a_wider_fixture_is_named(bench: Path, session: Session) -> 
     result = session(on=None)
     result.assert_outcomes(failed=1, errors=1)
     result.stdout.fnmatch_lines(["*uses module_gpu, whose 0000:0?:00.0 is unfit since an earlier test: pcie.config*"])
+
+
+def test_a_promise_is_not_kept_by_a_card_that_is_unfit(
+    pytester: pytest.Pytester, bench: Path, session: Session
+) -> None:
+    """Every test passes on the other card, and the runner has less than it promised."""
+    pytester.makeconftest(LIVE.replace("options: None", "options: open_recording(ROOT)") + FIRST_NVIDIA_FAILS)
+    pytester.makepyfile(test_it="import pytest\n@pytest.mark.cuda\ndef test_it(gpu): assert gpu.id == 'nvidia1'")
+    result = session(on=None)
+    result.assert_outcomes(passed=1)
+    result = session("--gpu-require=cuda:1", on=None)
+    result.assert_outcomes(passed=1)
+    result = session("--gpu-require=cuda:2", on=None)
+    result.assert_outcomes(passed=1, errors=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["cuda:2 is promised: needs 2 NVIDIA GPUs with CUDA; found *(suite.first: *"])
