@@ -88,6 +88,38 @@ def check_keys(config: pytest.Config) -> None:
     _unknown_fails(config)
 
 
+def judge_silence(session: GpuSession, machine: Machine) -> bool:
+    """Judge a vendor library that did not answer when the machine was discovered; return whether there was one.
+
+    A session of level `quick` asks no library for its gates. Discovery does, for what tests need to know, and a driver
+    that hangs is a broken one: its tests must not be skipped as if the card were not there. Nothing is asked again.
+    """
+    from dataclasses import replace
+
+    from pytest_gpucoexist.probes.vendor import NO_ANSWER
+
+    judgement = session.judgement
+    host = session_host(session.config, session.options)
+    if judgement is None or host is None or all(each.kind != NO_ANSWER for each in machine.conflicts):
+        return False
+    from pytest_gpucoexist.gates.driver_l1.answers import query_timeout
+    from pytest_gpucoexist.gates.runner import judge
+    from pytest_gpucoexist.gates.subject import Subject
+
+    if any(each.id == query_timeout.id for each in judgement.verdicts):
+        return False
+    subject = Subject(host=host, machine=machine, level="standard", deadline_s=session.options.helper_deadline_s)
+    ignore = _ignored(session.config.getini("gpu_gates_ignore"))
+    silent = judge(subject, gates=[query_timeout], ignore=ignore)
+    session.judgement = replace(
+        judgement,
+        fit=False if silent.unfit else judgement.fit,
+        verdicts=(*judgement.verdicts, *silent.verdicts),
+        unfit={**judgement.unfit, **silent.unfit},
+    )
+    return True
+
+
 def _gates(config: pytest.Config, level: Any) -> tuple[list[Gate], list[Gate]]:
     """Return the gates of this level, those of other plugins too; and what else those plugins gave."""
     from pytest_gpucoexist.gates.catalogue import gates_of_level

@@ -111,6 +111,11 @@ class GpuSession:
             if needed is not None and not self._judged and self.options.gates != "off":
                 known = self._quarantined(self._judge(known, needed))
                 self._judged = True  # not where it failed: the next one that asks must hear it too
+            if self.judgement is not None and known.asked:
+                from pytest_gpucoexist.session.gating import judge_silence
+
+                if judge_silence(self, known):
+                    known = self._quarantined(known)
             self._machine = known
             return known
 

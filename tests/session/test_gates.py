@@ -519,3 +519,18 @@ def test_a_summary_that_cannot_be_written_is_a_note(
     result = session(*on(bench), on=None)
     result.assert_outcomes(passed=6)
     result.stdout.fnmatch_lines(["GITHUB_STEP_SUMMARY: cannot write *: No such file or directory"])
+
+
+@BOTH_WAYS
+def test_a_library_that_hung_at_discovery_is_no_missing_card(
+    pytester: pytest.Pytester, session: Session, way: tuple[str, ...]
+) -> None:
+    """A driver that hangs is broken. A session of level quick asks no library for its gates; discovery did."""
+    pytester.makepyfile(test_it="import pytest\n@pytest.mark.cuda\ndef test_it(gpu): pass")
+    machine = a_machine().with_gpu("rtx4090").hang("nvml").write_archive(str(pytester.path / "hung.tar.gz"))
+    result = session(*on(machine), *way, on=None)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["needs 1 NVIDIA GPU with CUDA; found 0000:01:00.0 (drv.query_timeout: *no answer*)"])
+    result.stdout.fnmatch_lines(["*FAIL *drv.query_timeout*"])
+    result = session(*on(machine), *way, "--gpu-gates=off", on=None)
+    result.assert_outcomes(skipped=1)
