@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.asked import asked_by_name
 from pytest_gpucoexist.gates.environment.variables import not_recorded, rows_of, set_among
-from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, warned
+from pytest_gpucoexist.gates.findings import Finding, failed, passed, skipped, unknown, warned
 from pytest_gpucoexist.gates.registry import gate
 from pytest_gpucoexist.model.verdicts import Evidence, Fix
 from pytest_gpucoexist.model.visibility.order import count_cuda, count_rocm
@@ -169,6 +169,10 @@ def forms(subject: Subject) -> Iterator[Finding]:
         if not own or mask.warning is None or (mask.variable == _HIP and _ROCR in subject.host.environ):
             continue
         said = True
+        if mask.runtime == "cuda" and "MIG-" in mask.value and "nvidia" not in subject.machine.asked:
+            evidence = Evidence(source=mask.variable, found=mask.value, expected="instances that are here")
+            yield unknown("only NVML tells which MIG instances there are, and it was not asked", evidence)
+            continue
         yield warned(mask.warning, Evidence(source=mask.variable, found=mask.value, expected="what was meant"))
     given = set_among(subject, (_CUDA, _HIP, _ROCR, _ORDINAL))
     if not said:

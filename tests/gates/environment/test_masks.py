@@ -164,3 +164,12 @@ def test_no_environment_is_unknown() -> None:
 def test_whatever_is_in_them_nothing_breaks(variables: dict[str, str]) -> None:
     for each in verdicts(masked(BOTH, **variables), "env.*"):
         assert each.status != "ERROR", each.detail
+
+
+@pytest.mark.proves("env.uuid_forms", "UNKNOWN", on="tree")
+def test_a_mig_instance_is_not_doubted_where_nobody_asked_for_instances() -> None:
+    machine = (
+        a_machine().with_gpu("rtx4090").with_environ(CUDA_VISIBLE_DEVICES="MIG-00000000-1111-2222-3333-444444444444")
+    )
+    said = verdict(machine, "env.uuid_forms")
+    assert said.reason == "only NVML tells which MIG instances there are, and it was not asked"
