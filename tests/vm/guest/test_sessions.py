@@ -152,10 +152,15 @@ def test_a_card_that_is_lost_before_the_session(tmp_path: Path, lost_again: None
 
 def test_a_card_that_falls_off_the_bus_during_a_session(tmp_path: Path, lost_again: None) -> None:
     found, text = outcomes(tmp_path, FALLEN)
-    assert found.pop("test_after[nvidia2]") == "FAILED"
+    assert found.pop("test_after[nvidia2]") == "ERROR"
     assert set(found.values()) == {"PASSED"}
     assert len(found) == 7
-    assert "Input/output error" in text
+    words = (
+        "pcie.config_space: nvidia2 (0000:83:00.0) does not answer on the bus any more although nvidia still holds it"
+    )
+    assert words in text.partition("ERROR at setup of test_after[nvidia2]")[2]
+    assert f"ERROR: nvidia2 (0000:83:00.0) was lost during the session. {words}" in text
+    assert "1 test (unfit): needs 1 NVIDIA GPU" in text
     assert "NVRM: Xid (PCI:0000:83:00): 79" in kernel_log()
 
 
@@ -167,9 +172,12 @@ def test_a_card_that_is_unplugged_during_a_session(tmp_path: Path) -> None:
     load()
     before = machine()
     run(sys.executable, "-m", "pytest_gpucoexist", "baseline", "save")
-    found, _ = outcomes(tmp_path, UNPLUGGED)
+    found, text = outcomes(tmp_path, UNPLUGGED)
     assert not present(RADEON1)
-    assert found.pop("test_after[amd1]") == "FAILED"
+    assert found.pop("test_after[amd1]") == "ERROR"
+    words = f"pcie.config_space: amd1 ({RADEON1}) is gone from the bus"
+    assert words in text.partition("ERROR at setup of test_after[amd1]")[2]
+    assert f"was lost during the session. {words}" in text
     assert set(found.values()) == {"PASSED"}
     assert len(found) == 5
     assert RADEON1 not in {gpu.pci_address for gpu in machine().gpus}
