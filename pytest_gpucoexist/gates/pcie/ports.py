@@ -168,8 +168,9 @@ def _below_one_switch(gpus: list[Gpu]) -> dict[str, list[Gpu]]:
     A switch's ports are the bridges below its upstream port: of two paths, what follows the last common bridge.
     """
     ports: dict[str, dict[str, Gpu]] = {}
-    for first in gpus:
-        for second in gpus:
+    deep = [gpu for gpu in gpus if len(gpu.upstream or ()) > 2]
+    for first in deep:
+        for second in deep:
             ours, theirs = first.upstream or (), second.upstream or ()
             common = sum(1 for _ in _common(ours, theirs))
             # At least root port and upstream port in common, then a port of each one's own.
