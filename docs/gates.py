@@ -1,6 +1,6 @@
 """Write the page of all gates from the registry and from the marks of the tests that prove them.
 
-    python docs/gates.py docs/reference/gates.md
+`python docs/gates.py docs/reference/gates.md`
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ HEAD = """\
 <!-- Written by docs/gates.py from the registry and the tests; change those. -->
 # Gates
 
-What each gate reads, what must hold, why, and what to do; the same as `gpucoexist doctor --explain ID`. How to read a verdict, to
-ignore one, to write one: [Judge a machine](../howto/judge.md). Why they are as they are: [Gates](../explanation/gates.md).
+What each gate reads, what must hold, why, and what to do; the same as `gpucoexist doctor --explain ID`.
+How to read a verdict, to ignore one, to write one: [Judge a machine](../howto/judge.md). Why they are as they are:
+[Gates](../explanation/gates.md).
 
-*Level*: `quick` reads files and environment; `standard` asks vendor libraries and programs too; `transfer` and `full` copy data
-and come with a later version. A gate that *blocks* takes its devices out of the session; the others only say what they found.
+*Level*: `quick` reads files and environment; `standard` asks vendor libraries and programs too; `transfer` and `full`
+copy data and come with a later version. A gate that *blocks* takes its devices out of the session; the others only say
+what they found.
 
-*Shown on*: where tests make the gate pass and fail. **r** a recording of a real machine, **t** text or a tree as a kernel or driver
-prints it, **f** a fake driver under the vendor's own client, **v** the virtual workstation, **h** the computer that runs the tests.
+*Shown on*: where tests make the gate pass and fail. **r** a recording of a real machine, **t** text or a tree as a
+kernel or driver prints it, **f** a fake driver under the vendor's own client, **v** the virtual workstation, **h** the
+computer that runs the tests.
 """
 
 LETTERS = {"recording": "r", "tree": "t", "fake": "f", "vm": "v", "host": "h"}

@@ -88,7 +88,7 @@ def _set_up_asked(config: pytest.Config, session: GpuSession, options: Options) 
 
 def _check_gate_keys(config: pytest.Config) -> None:
     from pytest_gpucoexist.errors import UserError
-    from pytest_gpucoexist.session.gating import check_keys
+    from pytest_gpucoexist.session.gate_settings import check_keys
 
     try:
         check_keys(config)

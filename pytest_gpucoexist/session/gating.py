@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError, UserError
 from pytest_gpucoexist.session.discovery import session_host
+from pytest_gpucoexist.session.gate_settings import ignored, limits_of, matching_nothing, unknown_fails
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from pytest_gpucoexist.gates.registry import Gate
     from pytest_gpucoexist.model.machine import Machine
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXIT_UNFIT",
-    "check_keys",
     "gate_lines",
     "gate_plugins",
     "is_unfit",
     "judge_session",
+    "judge_silence",
     "junit_properties",
     "needed_vendors",
     "stop_distributed",
@@ -59,10 +59,9 @@ def judge_session(session: GpuSession, machine: Machine, needed: Collection[str]
             session.notes.append("gates: a machine that was read from JSON has no files to judge")
         return None
     gates, later = _gates(config, session.options.gates)
-    ignore = _ignored(config.getini("gpu_gates_ignore"))
-    limits = _limits(config.getini("gpu_gate_limits"), {gate.id: gate for gate in (*gates, *later)})
-    unknown_fails = _unknown_fails(config)
-    for pattern in _matching_nothing(ignore, (*gates, *later)):
+    ignore = ignored(config.getini("gpu_gates_ignore"))
+    limits = limits_of(config.getini("gpu_gate_limits"), {gate.id: gate for gate in (*gates, *later)})
+    for pattern in matching_nothing(ignore, (*gates, *later)):
         session.notes.append(f"gpu_gates_ignore: no gate matches {pattern!r}; see gpucoexist doctor --list")
     subject = Subject(
         host=host,
@@ -74,18 +73,7 @@ def judge_session(session: GpuSession, machine: Machine, needed: Collection[str]
         deadline_s=session.options.helper_deadline_s,
         limits=limits,
     )
-    return judge(subject, gates=gates, ignore=ignore, unknown_fails=unknown_fails)
-
-
-def check_keys(config: pytest.Config) -> None:
-    """Check the form of the ini keys, for a controller of pytest-xdist: there it would fail every test, and no run.
-
-    Raises UserError.
-    """
-    _ignored(config.getini("gpu_gates_ignore"))
-    for line in config.getini("gpu_gate_limits"):
-        _limit(line)
-    _unknown_fails(config)
+    return judge(subject, gates=gates, ignore=ignore, unknown_fails=unknown_fails(config))
 
 
 def judge_silence(session: GpuSession, machine: Machine) -> bool:
@@ -109,7 +97,7 @@ def judge_silence(session: GpuSession, machine: Machine) -> bool:
     if any(each.id == query_timeout.id for each in judgement.verdicts):
         return False
     subject = Subject(host=host, machine=machine, level="standard", deadline_s=session.options.helper_deadline_s)
-    ignore = _ignored(session.config.getini("gpu_gates_ignore"))
+    ignore = ignored(session.config.getini("gpu_gates_ignore"))
     silent = judge(subject, gates=[query_timeout], ignore=ignore)
     session.judgement = replace(
         judgement,
@@ -164,77 +152,6 @@ def warn_of_unheard(config: pytest.Config, heard: Collection[str]) -> None:
                 "loads only plugins and the conftest files of its arguments; move the hook there"
             )
             config.issue_config_time_warning(pytest.PytestWarning(text), stacklevel=1)
-
-
-_IGNORE = re.compile(r"\s*(?P<pattern>[^\s:]+)\s*:\s*(?P<reason>\S.*?)\s*")
-_LIMIT = re.compile(r"\s*(?P<gate>[a-z0-9_.]+)\.(?P<name>[a-z0-9_]+)\s*=\s*(?P<number>\S+)\s*")
-
-
-def _ignored(lines: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for line in lines:
-        match = _IGNORE.fullmatch(line)
-        if match is None:
-            raise UserError(
-                f"gpu_gates_ignore: {line.strip()!r} is not GATE: REASON, such as "
-                "'pcie.width: the riser has eight lanes'; the reason is shown wherever the gate would have spoken"
-            )
-        found[match["pattern"]] = match["reason"]
-    return found
-
-
-def _matching_nothing(ignore: Iterable[str], gates: Iterable[Gate]) -> list[str]:
-    if not ignore:
-        return []
-    from fnmatch import fnmatchcase
-
-    ids = {gate.id for gate in gates} | _later_gates()
-    return [pattern for pattern in ignore if not any(fnmatchcase(each, pattern) for each in ids)]
-
-
-def _limits(lines: Sequence[str], gates: dict[str, Gate]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for line in lines:
-        name, limit, number = _limit(line)
-        gate = gates.get(name)
-        if gate is None:
-            if name in _later_gates():
-                continue
-            raise UserError(f"gpu_gate_limits: there is no gate {name!r}; see gpucoexist doctor --list")
-        if limit not in gate.limits:
-            good = ", ".join(sorted(gate.limits)) or "none"
-            raise UserError(f"gpu_gate_limits: {gate.id} has no limit {limit!r}; it has: {good}")
-        found.setdefault(gate.id, {})[limit] = number
-    return found
-
-
-def _limit(line: str) -> tuple[str, str, float]:
-    match = _LIMIT.fullmatch(line)
-    number = _number(match["number"]) if match is not None else None
-    if match is None or number is None:
-        raise UserError(f"gpu_gate_limits: {line.strip()!r} is not GATE.LIMIT = NUMBER, such as dev.nofile.base = 1024")
-    return match["gate"], match["name"], number
-
-
-def _later_gates() -> set[str]:
-    from pytest_gpucoexist.gates.catalogue import all_gates
-
-    return {gate.id for gate in all_gates()}
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if abs(number) < float("inf") else None
-
-
-def _unknown_fails(config: pytest.Config) -> bool:
-    value = config.getini("gpu_gate_unknown") or "warn"
-    if value not in {"warn", "fail"}:
-        raise UserError(f"gpu_gate_unknown: {value!r} is not one of warn, fail")
-    return bool(value == "fail")
 
 
 def gate_lines(session: GpuSession) -> list[str]:
