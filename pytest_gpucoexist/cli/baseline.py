@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.cli.common import (
     DONE,
-    MACHINE_HELP,
     NOT_SO,
+    RECORD_HELP,
     add_asking,
     asked,
     is_utf8,
@@ -36,7 +36,7 @@ def add_to(commands: Any) -> None:
 
     save = actions.add_parser("save", help="this is how it should be", description=_save.__doc__)
     save.add_argument("file", metavar="FILE", nargs="?", help=file_help)
-    save.add_argument("--machine", metavar="PATH|NAME", help=MACHINE_HELP)
+    save.add_argument("--machine", metavar="PATH|NAME", help=RECORD_HELP)
     add_asking(save)
     save.set_defaults(run=_save)
 
@@ -47,7 +47,7 @@ def add_to(commands: Any) -> None:
 
     diff = actions.add_parser("diff", help="what has changed since", description=_diff.__doc__)
     diff.add_argument("file", metavar="FILE", nargs="?", help=file_help)
-    diff.add_argument("--machine", metavar="PATH|NAME", help=MACHINE_HELP)
+    diff.add_argument("--machine", metavar="PATH|NAME", help=RECORD_HELP)
     diff.add_argument("--json", action="store_true", help="print the differences as JSON")
     add_asking(diff)
     diff.set_defaults(run=_diff)

@@ -23,6 +23,7 @@ __all__ = [
     "INTERRUPTED",
     "MACHINE_HELP",
     "NOT_SO",
+    "RECORD_HELP",
     "add_asking",
     "add_deadline",
     "asked",
@@ -40,6 +41,7 @@ DONE, NOT_SO, FAILED, INTERRUPTED = 0, 1, 2, 130
 VENDORS = ("amd", "nvidia")
 """Vendors whose management libraries are asked, in processes of their own."""
 
+RECORD_HELP = "a recorded machine: demo, a folder or an archive; default: this machine"
 MACHINE_HELP = "a recorded machine: demo, a folder, an archive, or the .json of `show --json`; default: this machine"
 
 

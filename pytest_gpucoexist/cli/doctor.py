@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpucoexist.cli.common import (
     DONE,
     FAILED,
-    MACHINE_HELP,
     NOT_SO,
+    RECORD_HELP,
     add_deadline,
     is_utf8,
     open_machine,
@@ -37,7 +37,7 @@ LEVELS = ("quick", "standard")
 def add_to(commands: Any) -> None:
     """Add the command."""
     doctor = commands.add_parser("doctor", help="is this machine fit for GPU tests?", description=_doctor.__doc__)
-    doctor.add_argument("--machine", metavar="PATH|NAME", help=MACHINE_HELP)
+    doctor.add_argument("--machine", metavar="PATH|NAME", help=RECORD_HELP)
     doctor.add_argument(
         "--level",
         choices=LEVELS,

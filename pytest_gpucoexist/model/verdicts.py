@@ -61,7 +61,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one gate says about one or several devices. `devices` holds `Gpu.key`s; empty: about the machine.
+    """What one gate says about one or several devices. `devices` are keys of GPUs; none: about the machine.
 
     `reason` is one sentence; `expected` is the gate's criterion. A FAIL of a `blocking` verdict makes its devices (or,
     when it names none, all devices of the gate's `vendors`) unfit. `ignored` has the reason that a person gave for

@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -455,11 +456,24 @@ def test_the_serial_number_in_a_configuration_space_is_zeroed() -> None:
     assert clean.read("/sys/devices/y/config", 64) == bytes(64)
 
 
+@pytest.mark.parametrize("home", ["/home/u", "/home/user", "/home/al"])
+def test_a_home_that_its_own_replacement_begins_with(home: str) -> None:
+    """`/home/user` becomes `/home/user-` and some letters, in which it stands again."""
+    tree = MemoryTree()
+    tree.add_file("/proc/self/maps", f"55d0-55d1 r-xp 00000000 103:02 7 {home}/venv/bin/python\n".encode())
+    manifest = Manifest(environ={"HOME": home, "LD_LIBRARY_PATH": f"{home}/lib:{home}"})
+    clean, made = anonymised(
+        tree, manifest, People(users=frozenset({home.rpartition("/")[2]}), homes=frozenset({home}))
+    )
+    assert f"{home}/" not in clean.read("/proc/self/maps", 4096).decode()
+    assert not re.search(rf"{home}(?![\w.-])", made.to_text())
+
+
 def test_a_detail_that_would_survive_stops_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_gpucoexist.host.anonymiser.Anonymiser.strict", lambda _self, text: text)
     host = Everything(personal_machine().host())
     host.read_everything()
-    with pytest.raises(RecordingError, match="not written: a personal value of"):
+    with pytest.raises(RecordingError, match="not written: a personal value could not"):
         write_recording(host, str(tmp_path / "record.tar.gz"))
     assert os.listdir(tmp_path) == []
 

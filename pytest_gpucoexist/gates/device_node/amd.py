@@ -137,7 +137,7 @@ def _refused(subject: Subject, path: str, gpus: list[Gpu], evidence: Evidence) -
     group="device-node",
     vendors=("amd", "intel"),
     severity="info",
-    title="Udev's names lead to the right render node",
+    title="Names that udev gives lead to the right render node",
     reads="/dev/dri/by-path/pci-<address>-render",
     criterion="the link of each GPU leads to its render node",
     why="by-path is the name that survives a boot; where it leads to another card, tools that use it talk to that card",

@@ -94,7 +94,7 @@ def nvidia_params(subject: Subject) -> Iterator[Finding]:
 @gate(
     "kmod.nv.drm_modeset",
     group="kernel-module",
-    title="Nvidia_drm runs with the mode setting that was asked for",
+    title="The mode setting of nvidia_drm is what was asked for",
     reads="/sys/module/nvidia_drm/parameters/modeset and fbdev; options lines for nvidia-drm",
     criterion="each option that is asked for is in force; the values are recorded",
     why="with mode setting the driver drives displays, keeps the GPU awake and decides which DRM card comes first",

@@ -34,7 +34,7 @@ _LEAST_LANES = 0.5
     why="A card that is not seated well, a damaged contact or a riser leave lanes out: copies take two or four times as"
     " long, and nothing says so. The speed of an idle link is always low and means nothing.",
     action="Reseat and clean the card and the riser, check the slot's bifurcation in the firmware. A link that is"
-    " narrow on purpose: gpu_gate_limits, pcie.width fail_share=0.",
+    " narrow on purpose: gpu_gate_limits = pcie.width.fail_share = 0.",
     source="facebookresearch/gcm check_pci.py; scitix/sichek check_pcie.go; Syllo/nvtop#344; ilya-zlobintsev/LACT#334",
     level="quick",
     limits={"fail_share": _FAIL_SHARE},
