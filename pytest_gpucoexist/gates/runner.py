@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import traceback
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -122,6 +121,8 @@ def _ask(gate: Gate, subject: Subject) -> list[Finding] | str:
         assert gate.check is not None
         found = list(gate.check(subject))
     except BaseException:  # noqa: BLE001  a gate that breaks, exits or skips is a verdict: nobody else hears this thread
+        import traceback
+
         return traceback.format_exc()
     wrong = next((each for each in found if not isinstance(each, Finding)), None)
     return found if wrong is None else f"it yielded {wrong!r}, which is no Finding"

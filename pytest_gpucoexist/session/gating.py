@@ -170,7 +170,7 @@ def gate_lines(session: GpuSession) -> list[str]:
     problems = problem_lines(judgement, machine, within, verbosity=verbosity)
     lines = [] if verbosity < 0 and not problems else [gates_line(judgement)]
     if judgement.fit is False and session.options.gate_policy == "warn":
-        lines.append("--gpu-gate-policy=warn: devices that gates would have taken out are used all the same")
+        lines.append("--gpu-gate-policy=warn: gates take nothing out; what a runtime can use is used all the same")
     return [_INDENT + line for line in lines + problems]
 
 

@@ -53,13 +53,16 @@ machine = discover(host)
 busy, started = time.process_time(), time.perf_counter()
 from pytest_gpucoexist.gates import Subject, judge
 judgement = judge(Subject(host=host, machine=machine))
-print(1000 * (time.process_time() - busy), 1000 * (time.perf_counter() - started), len(judgement.by_gate()),
-      sum(verdict.status == "ERROR" for verdict in judgement.verdicts))
+first, wall = time.process_time() - busy, time.perf_counter() - started
+busy = time.process_time()
+judge(Subject(host=host, machine=machine))
+print(1000 * first, 1000 * wall, len(judgement.by_gate()),
+      sum(verdict.status == "ERROR" for verdict in judgement.verdicts), 1000 * (time.process_time() - busy))
 """
 
 
 def gates(*, quick: bool) -> list[Row]:
-    """Measure the first judgement of a session, imports included, on the largest recorded machines."""
+    """Measure the first judgement of a session, imports included, on the largest recorded machines; and a second."""
     with tempfile.TemporaryDirectory() as compiled:
         # As for start-up: the target is for a quiet machine, a busy or slower one is given twice that.
         return list(_first_judgements(Path(compiled), 5 if quick else 15, CPU_LIMIT_MS * (2 if quick else 1)))
@@ -76,14 +79,14 @@ def _first_judgements(compiled: Path, count: int, limit_ms: int) -> Iterator[Row
         cpu = [run[0] for run in runs]
         yield Row(
             measure=f"quick gates, {what}: {path.name.split('.')[0]}, {runs[0][2]:.0f} gates, {LOG_LINES} lines",
-            median=f"CPU {statistics.median(cpu):.0f} ms (clock {statistics.median(run[1] for run in runs):.0f})",
+            median=f"CPU {statistics.median(cpu):.0f} ms (again {statistics.median(run[4] for run in runs):.0f})",
             spread=f"CPU {min(cpu):.0f} to {max(cpu):.0f} ms",
             target=f"{limit_ms} ms CPU",
             met=statistics.median(cpu) <= limit_ms and not any(run[3] for run in runs),
         )
 
 
-def _judged_once(path: Path, compiled: Path) -> tuple[float, float, float, float]:
+def _judged_once(path: Path, compiled: Path) -> tuple[float, float, float, float, float]:
     done = subprocess.run(
         [sys.executable, "-c", _JUDGE_ONCE, str(path), str(LOG_LINES)],
         cwd=ROOT,
@@ -92,8 +95,8 @@ def _judged_once(path: Path, compiled: Path) -> tuple[float, float, float, float
         text=True,
         check=True,
     )
-    cpu, wall, count, broken = map(float, done.stdout.split())
-    return cpu, wall, count, broken
+    cpu, wall, count, broken, again = map(float, done.stdout.split())
+    return cpu, wall, count, broken, again
 
 
 def gates_hanging(*, quick: bool) -> list[Row]:

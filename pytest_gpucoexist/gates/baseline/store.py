@@ -7,7 +7,6 @@ systemd's sd_id128_get_machine_app_specific does, HMAC-SHA256 of an id of this a
 from __future__ import annotations
 
 import hashlib
-import hmac
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -61,6 +60,8 @@ def machine_id(host: Host) -> str:
             break
     else:
         key = f"name:{host.name}".encode("utf-8", "replace")
+    import hmac
+
     return hmac.new(key, _APPLICATION, hashlib.sha256).hexdigest()[:32]
 
 

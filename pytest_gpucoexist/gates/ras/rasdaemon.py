@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.gates.findings import Finding, passed, skipped, unknown, warned
@@ -65,6 +64,7 @@ def rasdaemon(subject: Subject) -> Iterator[Finding]:
 def _events(data: bytes, boot_s: int) -> dict[tuple[str, str], int]:
     """Count the events of a database since boot, by table and kind. Raises ValueError when it is none."""
     import sqlite3
+    import tempfile
 
     handle, name = tempfile.mkstemp(suffix=".db")  # Python 3.10 has no way to open bytes
     try:
