@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A test never judges by the clock: a runner that is busy is no failure.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("suite")
+# A test never judges by the clock: a runner that is busy is no failure. Nor by luck: every run of a commit tries the
+# same inputs; GPUCOEXIST_EXPLORE=1 tries others, and what it finds becomes an example of its test.
+_COMMON: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("suite", derandomize=True, **_COMMON)
+settings.register_profile("explore", **_COMMON)
+settings.load_profile("explore" if os.environ.get("GPUCOEXIST_EXPLORE") else "suite")
 
 # A job in the background of a script inherits an ignored SIGINT, and so would every session that a test interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():

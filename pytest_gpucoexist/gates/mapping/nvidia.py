@@ -25,6 +25,8 @@ __all__ = ["bar1_free", "cc_mode", "p2p_status", "rebar_nv"]
 
 _USED_SHARE = 0.9
 _BAR1 = 1
+_SIZES = range(2**20, 2**48)
+"""Bytes that a register or a card's memory can have: no window is below 1 MiB, no GPU addresses 256 TiB."""
 
 
 @gate(
@@ -69,7 +71,7 @@ def bar1_free(subject: Subject) -> Iterator[Finding]:
             yield silent(subject, "how much of BAR1 is used", [gpu])
         elif value_of(cells, "bar1") is None:
             yield _without(cells, "bar1", gpu)
-        elif not total or used is None or used > total:
+        elif total is None or total not in _SIZES or used is None or used > total:
             yield unknown("NVML's numbers for BAR1 make no sense", on=[gpu])
         else:
             shown = f"{size_words(used)} of {size_words(total)} used"
@@ -159,7 +161,7 @@ def _judge_window(subject: Subject, gpu: Gpu) -> Finding:
     window, memory = amount(cells, "bar1", "total"), amount(cells, "memory", "total")
     if window is None or memory is None:
         return _without(cells, "bar1" if window is None else "memory", gpu)
-    if not window or not memory:
+    if window not in _SIZES or memory not in _SIZES:
         return unknown("NVML's numbers for BAR1 and memory make no sense", on=[gpu])
     evidence = Evidence(source=f"{SOURCE}: bar1", found=size_words(window), expected=f"at least {size_words(memory)}")
     if window >= memory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from pytest_gpucoexist.host.base import HelperReply
 from pytest_gpucoexist.testing.builder import MachineBuilder, a_machine
@@ -119,7 +119,8 @@ def test_models_are_compared_with_their_own() -> None:
 
 
 GARBAGE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    # A number of bytes that a card can have is no garbage.
+    st.none() | st.booleans() | st.integers(max_value=2**20 - 1) | st.integers(min_value=2**48) | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -132,6 +133,9 @@ GARBAGE = st.recursive(
 
 @settings(max_examples=50)
 @given(GARBAGE, GARBAGE, GARBAGE)
+@example({"value": {"total": 1}}, None, None)
+@example({"value": {"total": 1, "used": 0}}, None, None)
+@example({"value": {"total": 2**60, "used": 0}}, None, None)
 def test_garbage_from_a_helper_never_passes(bar1: Any, p2p: Any, cc: Any) -> None:
     data = nvml_of(TWO)
     for device in data["devices"]:
