@@ -4,8 +4,10 @@ The controller puts an execnet channel into each worker's input. A worker asks o
 something; until then nothing is sent, discovered or started. Answers are made by one thread of the controller, so
 that execnet's receiver threads never do work. Only builtin types cross (execnet refuses everything else).
 
-    worker → controller   (number, verb, arguments)
-    controller → worker   (number, "ok", value) | (number, error name, message)
+    worker → controller   (number, verb, arguments)      number 0: nothing is to be answered
+    controller → worker   (number, "ok", value) | (number, error name, message) | (0, verb, value)
+
+Other parts of a session add verbs of their own with `on`, on either side.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import os
 import queue
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,14 +24,17 @@ import pytest
 from pytest_gpucoexist.session.wire import KEY, Leaser, lease_of, place, send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pytest_gpucoexist.leases.broker import Broker, Lease
     from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.model.matching import Group
     from pytest_gpucoexist.session.wire import Channel
 
-__all__ = ["ControllerLink", "Leaser", "WorkerLink", "worker_link"]
+__all__ = ["END", "ControllerLink", "Leaser", "WorkerLink", "worker_link"]
+
+END = "end"
+"""The verb under which each side hears that the other one is gone."""
+
+Handler = Callable[[str, Any], Any]
 
 _END: Any = object()
 
@@ -54,6 +60,22 @@ class ControllerLink:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._handlers: dict[str, Handler] = {}
+        self._channels: dict[str, Channel] = {}
+
+    def on(self, verb: str, handler: Handler) -> None:
+        """Have `handler(worker, arguments)` called, in the serving thread, for what workers send under a verb.
+
+        What it returns is the answer, of builtin types, where the worker waits for one. A worker that ended or died
+        is told under the verb `END`, with None.
+        """
+        self._handlers[verb] = handler
+
+    def push(self, worker: str, verb: str, value: object) -> None:
+        """Send a worker what it did not ask for. Safe from any thread; nothing happens when the worker is gone."""
+        channel = self._channels.get(worker)
+        if channel is not None:
+            send(channel, (0, verb, value))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -61,6 +83,7 @@ class ControllerLink:
         channel: Channel = node.gateway.newchannel()
         node.workerinput.setdefault(KEY, {})["channel"] = channel
         worker = str(node.gateway.id)
+        self._channels[worker] = channel
         channel.setcallback(lambda item: self._put(worker, channel, item), endmarker=_END)
 
     @pytest.hookimpl(optionalhook=True)
@@ -90,6 +113,8 @@ class ControllerLink:
             worker, channel, item = entry
             if item is _END:
                 self._broker.abandon(worker)
+                if END in self._handlers:
+                    self._handlers[END](worker, None)
             else:
                 self._answer(worker, channel, item)
 
@@ -104,11 +129,18 @@ class ControllerLink:
                 self._take_out(arguments)
             elif verb == "acquire":
                 self._acquire(worker, channel, number, **arguments)
-            else:
+            elif verb == "release":
                 self._broker.release(lease_of("", arguments))
+            else:
+                answer = self._handlers[verb](worker, arguments)
+                if number:
+                    send(channel, (number, "ok", answer))
         except GpuCoexistError as error:
-            send(channel, (number, type(error).__name__, str(error)))
+            if number:
+                send(channel, (number, type(error).__name__, str(error)))
         except Exception as error:  # noqa: BLE001  a worker that waits must hear of whatever went wrong here
+            if not number:
+                return
             send(channel, (number, "GpuCoexistError", f"the controller failed: {type(error).__name__}: {error}"))
 
     def _machine_for(self, ask: list[str], where: list[str | None], needed: list[str] | None) -> str:
@@ -167,6 +199,7 @@ class WorkerLink:
         self._last = 0
         self._pending: dict[int, queue.SimpleQueue[tuple[str, Any]]] = {}
         self._machines: dict[tuple[str, ...], Machine] = {}
+        self._pushed: dict[str, Callable[[Any], None]] = {}
         self.said: Mapping[str, Any] = {}
         self._listening = False
 
@@ -213,6 +246,22 @@ class WorkerLink:
         }
         return lease_of(owner, self._call("acquire", arguments, timeout_s))
 
+    def ask(self, verb: str, arguments: object = None, timeout_s: float | None = None) -> Any:
+        """Ask the controller under a verb that it knows by `ControllerLink.on`. Raises what its handler raised."""
+        return self._call(verb, arguments, timeout_s)
+
+    def tell(self, verb: str, arguments: object = None) -> None:
+        """Tell the controller; there is nothing to wait for, and nothing happens when it is gone."""
+        send(self._channel, (0, verb, arguments))
+
+    def on(self, verb: str, handler: Callable[[Any], None]) -> None:
+        """Have `handler(value)` called for what the controller pushes, in execnet's receiver thread: be quick.
+
+        Also under `END` with None, when the controller is gone.
+        """
+        self._pushed[verb] = handler
+        self._listen()
+
     def take_out(self, lost: Mapping[str, str]) -> None:
         """Tell the controller of devices that are gone, with words by key; there is nothing to wait for."""
         self._machines.clear()
@@ -224,7 +273,14 @@ class WorkerLink:
             return  # a forked child has a copy of the lease; its parent still holds it
         send(self._channel, (0, "release", [lease.number, [list(group) for group in lease.devices]]))
 
-    def _call(self, verb: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> Any:
+    def _listen(self) -> None:
+        with self._lock:
+            begins, self._listening = not self._listening, True
+        if begins:
+            # Not under the lock: what has arrived by now, if only the end, is delivered at once in this thread.
+            self._channel.setcallback(self._receive, endmarker=_END)
+
+    def _call(self, verb: str, arguments: object, timeout_s: float | None = None) -> Any:
         from pytest_gpucoexist.errors import GpuCoexistError, error_named
 
         if os.getpid() != self._pid:
@@ -233,17 +289,14 @@ class WorkerLink:
             )
         answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         with self._lock:
-            begins, self._listening = not self._listening, True
             self._last += 1
             number = self._last
             self._pending[number] = answers
         answer = None
         try:
-            if begins:
-                # Not under the lock: what has arrived by now, if only the end, is delivered at once in this thread.
-                self._channel.setcallback(self._receive, endmarker=_END)
+            self._listen()
             if not self._gone:  # a channel whose other side is gone may still take what is sent
-                self._channel.send((number, verb, dict(arguments)))
+                self._channel.send((number, verb, arguments))
                 answer = answers.get(timeout=timeout_s)
         except OSError:
             self._gone = True
@@ -276,8 +329,15 @@ class WorkerLink:
                 self._gone = True
                 for answers in self._pending.values():
                     answers.put(("GpuCoexistError", "the pytest controller is gone"))
-                return
-            number, status, value = item
+                pushed, value = self._pushed.get(END), None
+            else:
+                number, status, value = item
+                pushed = None if number else self._pushed.get(status)
+        if item is _END or not number:
+            if pushed is not None:
+                pushed(value)
+            return
+        with self._lock:
             answers_to = self._pending.get(number)
         if answers_to is not None:
             answers_to.put((status, value))

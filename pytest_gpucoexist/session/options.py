@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_DEADLINE_S", "Options", "add_options", "read_options"]
 
 DEFAULT_DEADLINE_S = 5.0
+DEFAULT_WAIT_S = 600.0
 
 _REPORTS = (".json", ".html", ".md")
 _TRUE = {"1", "true", "yes", "on"}
@@ -49,6 +50,26 @@ _SPECS = (
         "POLICY",
         ("quarantine", "stop", "warn"),
     ),
+    _Spec(
+        "lease",
+        "how long a device is held: for each test, or until a wider scope ends; off: no lease is taken",
+        "SCOPE",
+        ("test", "class", "module", "session", "worker", "off"),
+    ),
+    _Spec("wait", "seconds to wait for a device that others hold, outside every test's own timeout", "SECONDS"),
+    _Spec(
+        "busy",
+        "what becomes of a test whose devices are used by processes that hold no lease",
+        "wait|skip|fail|share",
+        ("wait", "skip", "fail", "share"),
+    ),
+    _Spec(
+        "workers",
+        "xdist workers: leave their environment alone, each sees only its home device, each sees all, its home first",
+        "off|narrow|rotate",
+        ("off", "narrow", "rotate"),
+    ),
+    _Spec("dist", "with xdist: hand tests out by what they need and what is free", "off|auto", ("off", "auto")),
     _Spec("report", "write the session's report; the suffix says how: .json, .html or .md", "FILE"),
     _Spec("mask-style", "how a visibility mask is written", "auto|index|uuid", ("auto", "index", "uuid")),
 )
@@ -71,6 +92,14 @@ class Options:
         self.observe: bool = values["observe"]
         self.gates: Any = values["gates"]
         self.gate_policy: str = values["gate-policy"]
+        self.lease: str = values["lease"]
+        self.wait_s: float = values["wait"]
+        self.busy: str = values["busy"]
+        self.workers: str = values["workers"]
+        self.dist: str = values["dist"]
+        self.lease_dir: str | None = values["lease-dir"]
+        self.default_memory_bytes: int | None = values["default-memory"]
+        self.workers_per_device: int = values["workers-per-device"]
         self.report: str | None = values["report"]
         self.mask_style: str = values["mask-style"]
         self.helper_deadline_s: float = values["helper-deadline"]
@@ -94,6 +123,9 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini(
         "gpu_helper_deadline", "seconds that a vendor library may take to answer, in a process of its own", default=None
     )
+    parser.addini("gpu_lease_dir", "the folder where leases are kept (default: /run/gpucoexist, if it is there)")
+    parser.addini("gpu_default_memory", "memory that a test without memory= is taken to need, e.g. 2 GiB", default=None)
+    parser.addini("gpu_workers_per_device", "xdist workers for each device that tests can use", default=None)
     parser.addini("gpu_gates_ignore", "gates to ignore, each with its reason: GATE: REASON", "linelist")
     parser.addini("gpu_gate_limits", "numbers of gates, e.g. dev.nofile.base = 1024", "linelist")
     parser.addini(
@@ -115,6 +147,10 @@ def read_options(config: pytest.Config) -> Options:
     values["promises"] = _promises(values["require"])
     where, raw = _lookup(config, "helper-deadline")
     values["helper-deadline"] = _deadline(where, raw)
+    values["wait"] = _wait(*_lookup(config, "wait"))
+    values["lease-dir"] = _lookup(config, "lease-dir")[1] or None
+    values["default-memory"] = _memory(*_lookup(config, "default-memory"))
+    values["workers-per-device"] = _count(*_lookup(config, "workers-per-device"))
     if values["simulate"] and values["machine"] is None:
         raise pytest.UsageError("--gpu-simulate needs a replayed machine: add --gpu-machine=demo or --gpu-machine=PATH")
     return Options(values, given)
@@ -170,6 +206,41 @@ def _deadline(where: str, raw: Any) -> float:
     if not 0 < seconds <= 3600:
         raise pytest.UsageError(f"{where}: {raw!r} is not a number of seconds between 0 and 3600")
     return seconds
+
+
+def _wait(where: str, raw: Any) -> float:
+    if raw is None or raw == "":
+        return DEFAULT_WAIT_S
+    try:
+        seconds = float(raw)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_WAIT_S:
+        raise pytest.UsageError(f"{where}: {raw!r} is not a number of seconds between 0 and {_LONGEST_WAIT_S}")
+    return seconds
+
+
+_LONGEST_WAIT_S = 604_800  # a week
+
+
+def _memory(where: str, raw: Any) -> int | None:
+    if raw is None or raw == "":
+        return None
+    from pytest_gpucoexist.errors import RequirementError
+    from pytest_gpucoexist.model.arguments import parse_memory
+
+    try:
+        return parse_memory(raw)
+    except RequirementError as error:
+        raise pytest.UsageError(f"{where}: {error}") from None
+
+
+def _count(where: str, raw: Any) -> int:
+    if raw is None or raw == "":
+        return 1
+    if not re.fullmatch(r"[1-9]\d{0,3}", str(raw)):
+        raise pytest.UsageError(f"{where}: {raw!r} is not a number of workers between 1 and 9999")
+    return int(raw)
 
 
 def _promises(text: str | None) -> tuple[tuple[str, int], ...]:

@@ -1,4 +1,4 @@
-"""Imports point one way: pytest glue → {reports, gates, leases, testing} → {probes, kernellog} → host → model."""
+"""Imports point one way: glue → {reports, gates, placement → leases, testing} → {probes, kernellog} → host → model."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ ALLOWED: dict[str, set[str]] = {
     "probes": {"probes", "host", "model"},
     "kernellog": {"kernellog", "model"},
     "gates": {"gates", "kernellog", "probes", "host", "model"},
-    "leases": {"leases", "model"},
+    "leases": {"leases", "probes", "host", "model"},
+    "placement": {"placement", "leases", "host", "model"},
     "reports": {"reports", "model"},
     "testing": {"testing", "probes", "host", "model"},
-    "session": {"session", "reports", "gates", "leases", "testing", "probes", "host", "model", "hookspecs", "plugin"},
+    "session": {
+        *{"session", "reports", "gates", "leases", "placement", "testing", "probes", "host", "model"},
+        *{"hookspecs", "plugin"},
+    },
     "hookspecs": {"gates", "reports", "host", "model"},
     "plugin": {"session", "hookspecs"},
-    "cli": {"cli", "reports", "gates", "kernellog", "testing", "probes", "host", "model"},
+    "cli": {"cli", "reports", "gates", "kernellog", "leases", "testing", "probes", "host", "model"},
     "__main__": {"cli"},
     "__init__": {"session"},
 }

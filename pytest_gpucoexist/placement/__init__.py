@@ -1,0 +1,1 @@
+"""Which test runs where and when: workers, ranks, the scheduler."""
