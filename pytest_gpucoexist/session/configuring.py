@@ -17,7 +17,7 @@ def configure(session: GpuSession) -> None:
     """Set up this process: serial run, xdist controller or xdist worker. Raises pytest.UsageError."""
     config, options = session.config, session.options
     if session.is_worker:
-        from pytest_gpucoexist.session.link import worker_link
+        from pytest_gpucoexist.session.link_worker import worker_link
 
         session.link = worker_link(config)
     if config.getini("gpu_marks") or config.getini("gpu_doctests"):
@@ -35,7 +35,7 @@ def configure(session: GpuSession) -> None:
 
             config.pluginmanager.register(DevicesBeside(), "gpucoexist-beside")
         if _distributes(config):
-            from pytest_gpucoexist.session.link import ControllerLink
+            from pytest_gpucoexist.session.link_controller import ControllerLink
 
             if any(config.getini(name) for name in ("gpu_gates_ignore", "gpu_gate_limits", "gpu_gate_unknown")):
                 _check_gate_keys(config)

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.requirement import Need
     from pytest_gpucoexist.model.verdicts import Judgement
     from pytest_gpucoexist.session.ledger import Ledger
-    from pytest_gpucoexist.session.link import Leaser, WorkerLink
+    from pytest_gpucoexist.session.link_worker import WorkerLink
     from pytest_gpucoexist.session.needs import Needs
     from pytest_gpucoexist.session.options import Options
+    from pytest_gpucoexist.session.wire import Leaser
 
 __all__ = ["DECISION", "GPU_SESSION", "GpuSession"]
 

@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.leases.broker import Lease
     from pytest_gpucoexist.model.matching import Group
 
-__all__ = ["KEY", "Channel", "Leaser", "lease_of", "place", "send"]
+__all__ = ["END", "KEY", "Channel", "Leaser", "lease_of", "place", "send"]
 
 KEY = "gpucoexist"
 """Our entry in `workerinput`."""
+
+END = "end"
+"""The verb under which each side hears that the other one is gone."""
 
 
 class Channel(Protocol):

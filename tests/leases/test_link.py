@@ -12,7 +12,7 @@ from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError, UserError
 from pytest_gpucoexist.leases.broker import Broker, Lease
 from pytest_gpucoexist.model.matching import Group
 from pytest_gpucoexist.model.requirement import Requirement
-from pytest_gpucoexist.session import link, wire
+from pytest_gpucoexist.session import link_worker, wire
 from pytest_gpucoexist.session.link import ControllerLink, WorkerLink, worker_link
 from tests.fixtures.machines import NVIDIA0, NVIDIA1, workstation
 
@@ -191,17 +191,14 @@ def test_failure_in_the_controller_reaches_the_worker(controller: Controller, mo
 
 def test_worker_on_another_host_is_refused(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = controller.worker("gw0")
-    here = wire.place()
-    places = iter([["elsewhere", "5b0f6a4e"], here])
-    monkeypatch.setattr(link, "place", lambda: next(places))
+    monkeypatch.setattr(link_worker, "place", lambda: ["elsewhere", "5b0f6a4e"])
     with pytest.raises(UserError, match=r"this xdist worker runs on elsewhere .boot id 5b0f6a4e., the controller on"):
         worker.machine()
 
 
 def test_simulated_machine_is_the_same_everywhere(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     controller.machine = workstation(simulated=True)
-    places = iter([["elsewhere", None], ["here", None]])
-    monkeypatch.setattr(link, "place", lambda: next(places))
+    monkeypatch.setattr(link_worker, "place", lambda: ["elsewhere", None])
     assert controller.worker("gw0").machine().simulated
 
 

@@ -185,8 +185,8 @@ def test_worker_elsewhere_fails_its_tests_and_says_so(suite: Suite) -> None:
 
 def pytest_configure(config):
     if hasattr(config, "workerinput"):  # the environment also tells of a worker that runs this suite
-        from pytest_gpucoexist.session import link
-        link.place = lambda: ["node17", "0b1c2d3e"]
+        from pytest_gpucoexist.session import link_worker
+        link_worker.place = lambda: ["node17", "0b1c2d3e"]
 """
     )
     suite.pytester.makepyfile("def test_gpu(cuda_gpu): pass\ndef test_cpu(): pass")
