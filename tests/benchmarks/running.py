@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ROOT", "Row", "Sessions", "Times", "timed"]
+__all__ = ["ROOT", "Row", "Sessions", "Times", "installed", "timed"]
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "gpucoexist"
@@ -68,6 +68,19 @@ def timed(call: Callable[[], object], runs: int) -> Times:
     return Times(wall=tuple(wall), cpu=tuple(cpu))
 
 
+def installed(folder: Path) -> Path:
+    """Copy the package, with metadata, as a wheel would install it. Returns what belongs on PYTHONPATH."""
+    site = folder / "site"
+    shutil.copytree(ROOT / PACKAGE, site / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    info = site / f"{PACKAGE}-0.0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PACKAGE.replace('_', '-')}\nVersion: 0.0.0\n")
+    (info / "entry_points.txt").write_text(f"[pytest11]\n{NAME} = {PACKAGE}.plugin\n")
+    files = sorted(path.relative_to(site) for path in site.rglob("*") if path.is_file())
+    (info / "RECORD").write_text("".join(f"{path},,\n" for path in files))
+    return site
+
+
 class Sessions:
     """Starts pytest in a folder, with a copy of this package installed there as a wheel would be, or without it.
 
@@ -78,15 +91,7 @@ class Sessions:
 
     def __init__(self, folder: Path) -> None:
         """Copy the package, with metadata, below `folder`."""
-        self._site = folder / "site"
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / PACKAGE, self._site / PACKAGE, ignore=ignore)
-        info = self._site / f"{PACKAGE}-0.0.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PACKAGE.replace('_', '-')}\nVersion: 0.0.0\n")
-        (info / "entry_points.txt").write_text(f"[pytest11]\n{NAME} = {PACKAGE}.plugin\n")
-        files = sorted(path.relative_to(self._site) for path in self._site.rglob("*") if path.is_file())
-        (info / "RECORD").write_text("".join(f"{path},,\n" for path in files))
+        self._site = installed(folder)
         others = {point.name for point in importlib.metadata.entry_points(group="pytest11")} - {NAME}
         self._command = (
             *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir=.", "-p", "no:cacheprovider"),
