@@ -6,7 +6,7 @@
     │   ├── RecordingError     a recording that cannot be replayed
     │   └── ReportError        a report that cannot be read or merged
     ├── DataError              JSON that does not have the shape it should have
-    └── DeviceBusyError        a device that another test of this session holds
+    └── DeviceBusyError        devices that others hold or use
 
 Each can be pickled (tests run in worker processes) and says what was tried, what was found and what to do.
 """
@@ -50,7 +50,12 @@ class DataError(GpuCoexistError):
 
 
 class DeviceBusyError(GpuCoexistError):
-    """A device that another test of this session holds."""
+    """Devices that others hold or use.
+
+    `elsewhere` is true when those in the way are processes that hold no lease: then `--gpu-busy` says what follows.
+    """
+
+    elsewhere: bool = False
 
 
 def error_named(name: str) -> type[GpuCoexistError]:

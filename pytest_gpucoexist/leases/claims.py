@@ -1,0 +1,53 @@
+"""What has to be locked for a device: the whole of it, or some MiB of its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.leases.layout import MIB
+from pytest_gpucoexist.leases.lease import Share
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.model.machine import Gpu
+    from pytest_gpucoexist.model.requirement import Requirement
+
+__all__ = ["Claim", "claim_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One device of a request.
+
+    `name` and `parent` are what is locked (a prefix keeps machines apart), `key` is the device's. `memory_mib` of
+    `capacity_mib` is a share; None is the whole device. `function` is the address of its PCI function on this machine.
+    """
+
+    key: str
+    name: str
+    parent: str | None = None
+    memory_mib: int | None = None
+    capacity_mib: int = 0
+    function: str | None = None
+
+    @property
+    def share(self) -> Share | None:
+        """The part of the device that is held, where it is not the whole."""
+        return None if self.memory_mib is None else Share(key=self.key, memory_bytes=self.memory_mib * MIB)
+
+
+def claim_for(
+    gpu: Gpu, requirement: Requirement, *, default_memory_bytes: int | None = None, prefix: str = ""
+) -> Claim:
+    """Say what a requirement claims of a device.
+
+    A share, in MiB and rounded up, where it names its memory (or `default_memory_bytes` stands in) and is not
+    exclusive. The whole device where it does not, where the device's memory is not known, and where it needs all of it.
+    """
+    parent = None if gpu.partition is None or gpu.pci_address is None else f"{prefix}{gpu.pci_address}"
+    function = None if prefix else gpu.pci_address
+    wanted = requirement.memory_bytes or default_memory_bytes
+    capacity = (gpu.memory_total_bytes or 0) // MIB
+    if wanted is None or requirement.exclusive or -(-wanted // MIB) >= capacity:
+        return Claim(gpu.key, prefix + gpu.key, parent, function=function)
+    return Claim(gpu.key, prefix + gpu.key, parent, -(-wanted // MIB), capacity, function)
