@@ -34,7 +34,7 @@ GRANTED = pytest.StashKey[Grant]()
 CANCELLED = pytest.StashKey[bool]()
 """On an item whose position in the queue was a prediction that did not come true: it runs elsewhere, or later."""
 
-REFUSED = pytest.StashKey["tuple[str, ...]"]()
+REFUSED = pytest.StashKey[tuple[str, ...]]()
 """On an item whose devices turned out to be held by another session: it is given back to the controller unrun.
 
 Set by whoever asked for the lease, when `Grant.waits` is False; the keys that were refused.

@@ -1,0 +1,129 @@
+"""The queue of one worker, as its controller sees it: which positions run, which wait, which are mere predictions.
+
+pytest-xdist's worker begins a test only when it knows the next one, so that it tears down no more than it must. So
+every queue ends in a prediction until nothing is left to predict. A position is never taken back: one whose prediction
+did not come true is cancelled, and the worker passes it by when it gets there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from pytest_gpucoexist.placement.values import Assignment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Orders", "Position", "WorkerQueue"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Position:
+    """One place in a worker's queue. `blockers`: (worker, test) that still hold what it was assigned."""
+
+    number: int
+    test: int
+    state: Literal["predicted", "assigned", "granted", "cancelled"] = "predicted"
+    assignment: Assignment | None = None
+    blockers: set[tuple[str, int]] = field(default_factory=set)
+    waits: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Orders:
+    """What a worker is to be told: indices to append to its queue, positions to pass by, positions to run."""
+
+    indices: list[int] = field(default_factory=list)
+    cancel: list[int] = field(default_factory=list)
+    run: list[Position] = field(default_factory=list)
+
+
+class WorkerQueue:
+    """Positions of one worker that are not over yet, in the order in which it meets them."""
+
+    def __init__(self, index_of: Mapping[int, int]) -> None:
+        """`index_of` leads from a test's id to its place in the list that this worker collected."""
+        self.index_of = index_of
+        self.positions: deque[Position] = deque()
+        self.last_ran: int | None = None
+        self.is_closed = False
+        self._next = 0
+
+    def assign(self, assignment: Assignment, orders: Orders) -> Position:
+        """Give the worker a test, at the position that was predicted for it if that came true."""
+        predicted = [each for each in self.positions if each.state == "predicted"]
+        if predicted and predicted[0].test == assignment.test:
+            position = predicted[0]
+        else:
+            for each in predicted:
+                self._cancel(each, orders)
+            position = self._append(assignment.test, orders)
+        position.state = "assigned"
+        position.assignment = assignment
+        position.blockers = {pair for pair in assignment.after if pair[0] != assignment.worker}
+        return position
+
+    @property
+    def needs_prediction(self) -> bool:
+        """Whether the worker could not begin its last position, because it does not know what comes after it."""
+        return bool(self.positions) and self.positions[-1].state in {"assigned", "granted"} and not self.is_closed
+
+    def predict(self, test: int, orders: Orders) -> None:
+        """Let the queue end in a guess."""
+        self._append(test, orders)
+
+    def cancel_predictions(self, orders: Orders) -> None:
+        """Take back every guess."""
+        for each in self.positions:
+            if each.state == "predicted":
+                self._cancel(each, orders)
+
+    def grant(self, orders: Orders) -> None:
+        """Let positions run that nobody else stands in the way of: none overtakes an earlier one of this queue."""
+        for each in self.positions:
+            if each.state == "assigned":
+                if each.blockers:
+                    return
+                each.state = "granted"
+                orders.run.append(each)
+
+    def over(self, number: int) -> Position | None:
+        """Take out a position that the worker has left behind. None for one that is not known."""
+        while self.positions and self.positions[0].number <= number:
+            position = self.positions.popleft()
+            if position.number == number:
+                if position.state == "granted":
+                    self.last_ran = position.test
+                return position
+        return None
+
+    def crashed(self) -> int | None:
+        """Say which test a worker that died is to be blamed on; None when it died idle.
+
+        While it passed by a cancelled position, it tore down what earlier tests had left: then the last of those.
+        """
+        if not self.positions:
+            return None
+        head = self.positions[0]
+        if head.state == "granted":
+            return head.test
+        return self.last_ran if head.state == "cancelled" else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is assigned to the worker."""
+        return all(each.state in {"predicted", "cancelled"} for each in self.positions)
+
+    def _append(self, test: int, orders: Orders) -> Position:
+        position = Position(number=self._next, test=test)
+        self._next += 1
+        self.positions.append(position)
+        orders.indices.append(self.index_of[test])
+        return position
+
+    @staticmethod
+    def _cancel(position: Position, orders: Orders) -> None:
+        position.state = "cancelled"
+        orders.cancel.append(position.number)

@@ -1,0 +1,284 @@
+"""A run under a plan: what workers report goes to the engine, what the engine decides goes to workers' queues.
+
+Workers report from execnet's receiver threads and pytest-xdist from its main loop, so one lock is held throughout.
+Nothing here waits: a worker that is to be told something is told by a message that the kernel buffers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpucoexist.placement.scheduler_queue import Orders, WorkerQueue
+from pytest_gpucoexist.placement.transport import CANCEL, REFUSED, RUN, UNRUN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from pytest_gpucoexist.placement.engine import Engine
+    from pytest_gpucoexist.placement.scheduler import Node
+    from pytest_gpucoexist.placement.transport import Over
+    from pytest_gpucoexist.placement.values import Assignment, Statistics
+
+__all__ = ["Run"]
+
+AVOIDED_S = 1.0
+"""Devices that another session held are asked for again after this long: a round of short tests, and no busy loop."""
+
+
+class _Worker:
+    __slots__ = ("node", "queue", "refusals", "shutdown", "unit")
+
+    def __init__(self, node: Node, queue: WorkerQueue) -> None:
+        self.node = node
+        self.queue = queue
+        self.shutdown: Callable[[], None] = node.shutdown
+        self.unit: str | None = None
+        self.refusals = 0
+
+
+class Run:
+    """One distributed run. `ids` are the suite's tests in order; a test's id for the engine is its place in it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ids: Sequence[str],
+        push: Callable[[str, str, object], None],
+        *,
+        unit_of: Callable[[int], str | None] = lambda _test: None,
+        place: Callable[[str], dict[str, Any] | None] = lambda _worker: {"site": ""},
+        measured: Callable[[int, Over, bool], None] = lambda _test, _over, _first: None,
+        coming: Callable[[], bool] = lambda: False,
+        raised: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`push(worker, verb, value)` reaches a worker. `place(worker)` gives arguments of `Engine.worker_up`.
+
+        `measured(test, over, first)` hears of every test that ran; `first`: it began its unit on that worker.
+        `coming()`: whether a worker has been started that has not collected yet. `raised()` raises, in the main loop,
+        what went wrong in a receiver thread.
+        """
+        self._engine = engine
+        self._ids = ids
+        self._test_of = {name: test for test, name in enumerate(ids)}
+        self._push = push
+        self._unit_of = unit_of
+        self._place = place
+        self._measured = measured
+        self._clock = clock
+        self._workers: dict[str, _Worker] = {}
+        self._avoided: dict[tuple[str, str], float] = {}  # (site, key) → when another session was found to hold it
+        self._sites: dict[str, str] = {}
+        self._patient: set[int] = set()
+        self._coming = coming
+        self._raised = raised
+        self._lock = threading.RLock()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing left that any worker could run."""
+        with self._lock:
+            if self._engine.is_done or self._coming() or not self._nobody_runs():
+                return self._engine.is_done
+            return len(self._engine.stranded()) == len(self._engine.pending)
+
+    def add_worker(self, name: str, node: Node, collection: Sequence[str]) -> None:
+        """Count on a worker that has collected these ids. One that no test can use is told to end."""
+        with self._lock:
+            index_of = {
+                test: index for index, each in enumerate(collection) if (test := self._test_of.get(each)) is not None
+            }
+            place = self._place(name)
+            if place is None or node.shutting_down:
+                node.shutdown()
+                return
+            worker = self._workers[name] = _Worker(node, WorkerQueue(index_of))
+            self._sites[name] = place["site"]
+            can_run = None if len(index_of) == len(self._ids) else frozenset(index_of)
+            self._engine.worker_up(name, can_run=can_run, **place)
+            # pytest-xdist tells workers to end where a run stops early, and no hook says so: what is not granted by
+            # then must not keep them waiting.
+            node.shutdown = lambda: self._close(name, worker)  # type: ignore[method-assign]
+
+    def go_on(self) -> None:
+        """Hand out what can be handed out now, and tell the workers."""
+        self._raised()
+        with self._lock:
+            self._retire_surplus()
+            self._hand_out()
+
+    def over(self, name: str, said: Over) -> None:
+        """Take a worker's word that it has left a position behind."""
+        number, how, *_ = said
+        with self._lock:
+            worker = self._workers.get(name)
+            position = None if worker is None else worker.queue.over(number)
+            if worker is None or position is None:
+                return
+            now_s = self._clock()
+            if how != UNRUN and position.state == "granted":
+                self._unblock(name, position.test)
+                if how == REFUSED:
+                    self._was_refused(name, worker, position.test, said[7], now_s)
+                else:
+                    self._ran(name, worker, position.test, said, now_s)
+            self._hand_out()
+
+    def again(self, item: str) -> None:
+        """Make a test pending that was reported already."""
+        with self._lock:
+            self._engine.give_back([self._test_of[item]])
+            self._hand_out()
+
+    def lost(self, site: str, keys: Collection[str], reason: str) -> None:
+        """Plan without devices that are unfit from now on."""
+        with self._lock:
+            self._engine.lost(site, keys, reason, self._clock())
+            self._hand_out()
+
+    def remove_worker(self, name: str) -> str | None:
+        """Forget a worker that ended or died, and return the id of the test to blame, if any."""
+        with self._lock:
+            worker = self._workers.pop(name, None)
+            if worker is None:
+                return None
+            blamed = worker.queue.crashed()
+            down = self._engine.worker_down(name, self._clock())
+            if down.running is not None and down.running != blamed:
+                self._engine.give_back([down.running])  # it waited for its devices, and had not begun
+            self._unblock(name, None)
+            self._hand_out()
+            return None if blamed is None else self._ids[blamed]
+
+    def statistics(self) -> Statistics:
+        """Tell what was done with the devices until now."""
+        with self._lock:
+            return self._engine.statistics(self._clock())
+
+    # What follows from an event
+
+    def _ran(self, name: str, worker: _Worker, test: int, said: Over, now_s: float) -> None:
+        unit = self._unit_of(test)
+        first = unit is not None and unit != worker.unit
+        worker.unit = unit
+        self._engine.finished(name, test, now_s, setup_s=said[4] if first else None)
+        self._measured(test, said, first)
+
+    def _was_refused(self, name: str, worker: _Worker, test: int, keys: Iterable[str], now_s: float) -> None:
+        worker.refusals += 1
+        self._engine.refused(name, test, tuple(keys), now_s)
+        for key in keys:
+            self._avoided[self._sites[name], key] = now_s
+        # Assignments that came later went back as well. The worker begins none of them: words that were on their way
+        # when it refused count for nothing.
+        for position in worker.queue.positions:
+            if position.state in {"assigned", "granted"}:
+                position.state = "predicted"
+                self._unblock(name, position.test)
+
+    def _unblock(self, name: str, test: int | None) -> None:
+        """Nobody waits any more for what a worker held for a test, or (None) for any."""
+        for other in self._workers.values():
+            for position in other.queue.positions:
+                if position.blockers:
+                    position.blockers -= {
+                        each for each in position.blockers if each == (name, test) or (test is None and each[0] == name)
+                    }
+
+    def _hand_out(self) -> None:
+        now_s = self._clock()
+        self._ask_again(now_s)
+        made = self._engine.decide(now_s)
+        if not made and self._avoided and not self._engine.is_done and self._nobody_runs():
+            # Everything that is left wants devices of other sessions: workers wait for them in the kernel's queues.
+            self._patient.update(self._engine.pending)
+            self._ask_again(now_s, everything=True)
+            made = self._engine.decide(now_s)
+        orders: dict[str, Orders] = {}
+        for assignment in made:
+            self._assign(assignment, orders.setdefault(assignment.worker, Orders()))
+        for name, worker in tuple(self._workers.items()):
+            self._complete(name, worker, orders.setdefault(name, Orders()))
+
+    def _assign(self, assignment: Assignment, orders: Orders) -> None:
+        worker = self._workers[assignment.worker]
+        if worker.queue.is_closed:
+            return  # it will be forgotten when its last test is over, and what it was assigned goes elsewhere
+        position = worker.queue.assign(assignment, orders)
+        position.waits = assignment.test in self._patient
+
+    def _complete(self, name: str, worker: _Worker, orders: Orders) -> None:
+        """Let a queue end in a prediction, or end it; grant what may run; tell the worker."""
+        queue = worker.queue
+        if queue.needs_prediction:
+            guess = self._guess(name, queue)
+            if guess is None:
+                queue.positions[-1].waits = True  # it could not give the test back to anybody
+            else:
+                queue.predict(guess, orders)
+            queue.grant(orders)
+            closes = guess is None and queue.positions[-1].state == "granted"
+        else:
+            queue.grant(orders)
+            closes = queue.is_idle and not queue.is_closed and self._is_used_up(name)
+        self._tell(name, worker, orders)
+        if closes:
+            worker.node.shutdown()
+
+    def _is_used_up(self, name: str) -> bool:
+        return self._engine.predict(name) is None and not self._engine.pending
+
+    def _guess(self, name: str, queue: WorkerQueue) -> int | None:
+        """Guess what a worker runs after its last position; any other test when something is left, None when not."""
+        guess = self._engine.predict(name)
+        if guess is not None and guess in queue.index_of:
+            return guess
+        last = queue.positions[-1].test
+        return next((test for test in self._engine.pending if test in queue.index_of and test != last), None)
+
+    def _tell(self, name: str, worker: _Worker, orders: Orders) -> None:
+        if worker.node.shutting_down:
+            return
+        for number in orders.cancel:
+            self._push(name, CANCEL, number)
+        for position in orders.run:
+            devices = () if position.assignment is None else position.assignment.devices
+            self._push(name, RUN, [position.number, [list(keys) for keys in devices], position.waits, worker.refusals])
+        if orders.indices:
+            worker.node.send_runtest_some(orders.indices)
+
+    def _close(self, name: str, worker: _Worker) -> None:
+        """Let a worker end: what was granted runs, everything else is passed by."""
+        with self._lock:
+            queue = worker.queue
+            if not queue.is_closed:
+                queue.is_closed = True
+                orders = Orders()
+                for position in queue.positions:
+                    if position.state in {"predicted", "assigned"}:
+                        position.state = "cancelled"
+                        orders.cancel.append(position.number)
+                self._tell(name, worker, orders)
+            worker.shutdown()
+
+    def _retire_surplus(self) -> None:
+        idle = [
+            name for name, worker in self._workers.items() if not worker.queue.positions and not worker.queue.is_closed
+        ]
+        open_workers = [name for name, worker in self._workers.items() if not worker.queue.is_closed]
+        surplus = len(open_workers) - self._engine.useful_workers()
+        for name in idle[::-1][: max(0, surplus)]:
+            worker = self._workers.pop(name)
+            self._engine.worker_down(name, self._clock())
+            self._close(name, worker)
+
+    def _ask_again(self, now_s: float, *, everything: bool = False) -> None:
+        due = [each for each, since_s in self._avoided.items() if everything or now_s - since_s >= AVOIDED_S]
+        for site, key in due:
+            del self._avoided[site, key]
+            self._engine.freed(site, [key], now_s)
+
+    def _nobody_runs(self) -> bool:
+        return all(worker.queue.is_idle for worker in self._workers.values())

@@ -1,0 +1,42 @@
+"""What the plan of `--gpu-dist` means for the lease of a test: which devices to ask for, whether to wait for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.model.matching import choose
+from pytest_gpucoexist.placement.grant import GRANTED, REFUSED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from pytest_gpucoexist.model.groups import Group
+    from pytest_gpucoexist.model.machine import Machine
+
+__all__ = ["note_refusal", "planned"]
+
+
+def planned(
+    item: pytest.Item, groups: Sequence[Group], machine: Machine, *, closest_pair: bool
+) -> tuple[Sequence[Group], bool]:
+    """Narrow groups to the devices that a test was given; say whether it goes back when these are not free.
+
+    Without a plan, and where its devices cannot serve the groups (wider leases take more than the plan knew), the
+    groups stay as they are and the test waits.
+    """
+    grant = item.stash.get(GRANTED, None)
+    if grant is None or grant.waits or not grant.keys:
+        return groups, False
+    keys = grant.devices
+    narrowed = [replace(group, candidates=tuple(key for key in group.candidates if key in keys)) for group in groups]
+    if choose(narrowed, keys, machine, closest_pair=closest_pair) is None:
+        return groups, False
+    return narrowed, True
+
+
+def note_refusal(item: pytest.Item) -> None:
+    """Have the gate give a test back, whose devices others hold."""
+    item.stash[REFUSED] = tuple(sorted(item.stash[GRANTED].devices))

@@ -1,0 +1,202 @@
+"""`--gpu-dist=auto` in the controller of pytest-xdist: puts its scheduler in the place of xdist's.
+
+The hook for a scheduler is called before anything is collected, so both are there until the workers have told what they
+collected. What workers say arrives in execnet's receiver threads and is dealt with there: a test that waits for a
+device must not wait for the reports of others, which pytest-xdist reads in its main loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.session.placing_worker import PLANNED
+from pytest_gpucoexist.session.wire import KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from pytest_gpucoexist.placement.durations import Durations
+    from pytest_gpucoexist.placement.scheduler_run import Run
+    from pytest_gpucoexist.placement.suite import Suite
+    from pytest_gpucoexist.placement.transport import Over, Table
+    from pytest_gpucoexist.session.link_controller import ControllerLink
+    from pytest_gpucoexist.session.state import GpuSession
+
+__all__ = ["Placing", "explicit_dist", "place"]
+
+
+def place(session: GpuSession, link: ControllerLink) -> None:
+    """Plan the run of this session, unless somebody chose one of pytest-xdist's own ways."""
+    explicit = explicit_dist(session.config)
+    if explicit is None:
+        session.config.pluginmanager.register(Placing(session, link), "gpucoexist-placing")
+    else:
+        session.notes.append(f"--gpu-dist=auto: {explicit} was given and wins; tests are not planned")
+
+
+def explicit_dist(config: pytest.Config) -> str | None:
+    """Return the `--dist` that somebody asked for, in words; None where it only follows from `-n`.
+
+    `-n` makes pytest-xdist set `load` after the options were parsed; what was given stands in the first parse.
+    """
+    given: Any = config.known_args_namespace
+    if getattr(given, "distload", False):
+        return "-d"
+    dist = getattr(given, "dist", "no")
+    return None if dist == "no" else f"--dist={dist}"
+
+
+class Placing:
+    """Plans the tests of a distributed run. Registered in the controller."""
+
+    def __init__(self, session: GpuSession, link: ControllerLink) -> None:
+        """`link` reaches the workers."""
+        self._session = session
+        self._link = link
+        self._tables: dict[str, Table] = {}
+        self._coming: set[str] = set()
+        self._failed: BaseException | None = None
+        self._durations: Durations | None = None
+        self.run: Run | None = None
+        self.suite: Suite | None = None
+        from pytest_gpucoexist.placement.transport import OVER, TABLE
+
+        link.at_once(TABLE, self._take_table)
+        link.at_once(OVER, self._take_over)
+
+    # What pytest-xdist asks
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker that its tests are planned."""
+        node.workerinput.setdefault(KEY, {})[PLANNED] = True
+        self._coming.add(str(node.gateway.id))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ARG002
+        """Do not wait for a worker that ended or died."""
+        self._coming.discard(str(node.gateway.id))
+
+    @pytest.hookimpl(optionalhook=True, wrapper=True)
+    def pytest_xdist_make_scheduler(self) -> Generator[None, Any, Any]:
+        """Put our scheduler around the one that pytest-xdist makes; one that another plugin makes stays as it is."""
+        inner = yield
+        if not type(inner).__module__.startswith("xdist."):
+            self._session.notes.append(f"--gpu-dist: left to {type(inner).__name__}, the scheduler of another plugin")
+            return inner
+        from pytest_gpucoexist.placement.scheduler import GpuScheduling
+
+        return GpuScheduling(inner, self)
+
+    # What the scheduler asks
+
+    def plan(self, collections: dict[str, list[str]]) -> Run | None:
+        """Return a run for these collections; None when no test needs a device, or the machine cannot be had."""
+        from pytest_gpucoexist.placement.durations import cache_key
+        from pytest_gpucoexist.placement.scheduler_run import Run
+        from pytest_gpucoexist.placement.suite import Suite
+
+        self._coming -= collections.keys()
+        if not any(table.needs for table in self._tables.values()):
+            return None
+        session = self._session
+        suite = Suite(collections, self._tables)
+        session.selected_needs = suite.needs
+        try:
+            machine = session.prepare(suite.needs)
+        except GpuCoexistError:
+            return None  # every worker hears the same when its first test asks, and says so in its report
+        self._key = cache_key(machine.name)
+        self._durations = durations = self._remembered()
+        engine = suite.engine(
+            machine,
+            [session.decide(need) for need in suite.needs],
+            durations,
+            default_memory_bytes=session.options.default_memory_bytes,
+            keep_order=_keeps_order(session.config),
+            workers_per_device=session.options.workers_per_device,
+        )
+        self.suite = suite
+        self.run = Run(
+            engine,
+            suite.ids,
+            self._link.push,
+            unit_of=suite.unit_of,
+            place=self._place,
+            measured=self._measured,
+            coming=lambda: bool(self._coming),
+            raised=self._raised,
+        )
+        return self.run
+
+    def stand_aside(self, workers: Sequence[str]) -> None:
+        """Let workers run whatever stands in their queues."""
+        from pytest_gpucoexist.placement.transport import OPEN
+
+        for worker in workers:
+            self._link.push(worker, OPEN, None)
+
+    # What workers say, in receiver threads
+
+    def _take_table(self, worker: str, packed: Any) -> None:
+        from pytest_gpucoexist.placement.transport import Table
+
+        self._tables[worker] = Table.unpack(packed)
+
+    def _take_over(self, worker: str, said: Over) -> None:
+        if self.run is not None:
+            try:
+                self.run.over(worker, said)
+            except BaseException as error:  # noqa: BLE001  it is raised again where pytest hears of it
+                self._failed = error
+
+    def _raised(self) -> None:
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+
+    # What the run asks
+
+    def _place(self, worker: str) -> dict[str, Any] | None:
+        self._coming.discard(worker)
+        if worker not in self._tables:
+            return None  # our plugin is not there: nothing would keep its queue from running
+        assert self.suite is not None
+        return self.suite.place(worker)
+
+    def _measured(self, test: int, over: Over, first: bool) -> None:
+        assert self.suite is not None
+        if self._durations is not None and over[6]:
+            unit = self.suite.unit_of(test) if first else None
+            self._durations.add(self.suite.ids[test], over[5], setup_s=over[4], unit=unit)
+
+    # Durations
+
+    def _remembered(self) -> Durations:
+        from pytest_gpucoexist.placement.durations import Durations
+
+        cache = getattr(self._session.config, "cache", None)
+        return Durations(None if cache is None else cache.get(self._key, None))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Remember how long tests took."""
+        cache = getattr(self._session.config, "cache", None)
+        if cache is not None and self._durations is not None and self._durations.is_changed:
+            cache.set(self._key, self._durations.stored())
+
+
+def _keeps_order(config: pytest.Config) -> bool:
+    """Whether the order of the collection says something: `--sw` goes on where it stopped, `--ff` and `--nf` sort."""
+    option = config.option
+    if (
+        getattr(option, "stepwise", False)
+        or getattr(option, "stepwise_skip", False)
+        or getattr(option, "newfirst", False)
+    ):
+        return True
+    cache = getattr(config, "cache", None)
+    return bool(getattr(option, "failedfirst", False) and cache is not None and cache.get("cache/lastfailed", {}))
