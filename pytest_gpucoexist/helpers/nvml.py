@@ -36,7 +36,7 @@ from pytest_gpucoexist.helpers.nvml_client import load_nvml_client, open_library
 from pytest_gpucoexist.helpers.nvml_health import confidential_compute, health_of
 from pytest_gpucoexist.helpers.protocol import HelperAbsent, HelperBroken, HelperDenied, HelperUnsupported
 
-__all__ = ["FIELDS", "MIG_FIELDS", "answer"]
+__all__ = ["FIELDS", "MIG_FIELDS", "answer", "initialise", "running_processes"]
 
 Read = Callable[[Any, Any], Any]
 
@@ -61,7 +61,7 @@ _NO_INSTANCE = 0xFFFFFFFF
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Ask NVML for everything. Raises HelperAbsent, HelperUnsupported, HelperDenied or HelperBroken."""
     nvml, client = load_nvml_client()
-    _initialise(nvml)
+    initialise(nvml)
     health = bool(request.get("health"))
     try:
         count = nvml.nvmlDeviceGetCount()
@@ -79,7 +79,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             nvml.nvmlShutdown()
 
 
-def _initialise(nvml: Any) -> None:
+def initialise(nvml: Any) -> None:
+    """Call nvmlInit. Raises HelperAbsent, HelperUnsupported, HelperDenied or HelperBroken in words."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -163,7 +164,7 @@ def _memory_nodes(nvml: Any, device: Any) -> list[int]:
     return [64 * at + bit for at, word in enumerate(words) for bit in range(64) if word >> bit & 1]
 
 
-def _processes(nvml: Any, device: Any) -> list[dict[str, Any]]:
+def running_processes(nvml: Any, device: Any) -> list[dict[str, Any]]:
     """Compute and graphics processes. The counter part of a driver that is older than the client is tried next."""
     found: list[dict[str, Any]] = []
     for kind, stem in (
@@ -250,7 +251,7 @@ FIELDS: Mapping[str, Read] = {
     "pcie": _pcie,
     "compute_mode": lambda nvml, device: _COMPUTE_MODES.get(nvml.nvmlDeviceGetComputeMode(device), "unknown"),
     "persistence": lambda nvml, device: bool(nvml.nvmlDeviceGetPersistenceMode(device)),
-    "processes": _processes,
+    "processes": running_processes,
 }
 """How each field of a device is read (`p2p` stands apart: it needs the other devices)."""
 
@@ -261,5 +262,5 @@ MIG_FIELDS: Mapping[str, Read] = {
     "ci": lambda nvml, instance: nvml.nvmlDeviceGetComputeInstanceId(instance),
     "memory": _memory,
     "profile": _profile,
-    "processes": _processes,
+    "processes": running_processes,
 }

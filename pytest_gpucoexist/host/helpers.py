@@ -15,7 +15,7 @@ from pytest_gpucoexist.model.readings import Status
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["MAX_ANSWER_BYTES", "ask_helpers"]
+__all__ = ["MAX_ANSWER_BYTES", "ask_helpers", "bootstrap", "ending", "read_answer"]
 
 MAX_ANSWER_BYTES = 8 * 2**20
 """Eight GPUs with all their processes are below 1 MiB."""
@@ -29,8 +29,8 @@ _STATUSES = get_args(Status)
 # folder first, which the list overwrites.
 _BOOTSTRAP = (
     "import sys, json; task = json.loads(sys.argv[2]); sys.path[:] = task['path'];"
-    "from pytest_gpucoexist.helpers.runner import main;"
-    "main(int(sys.argv[1]), task['module'], task['request'], task['limit_s'])"
+    "from pytest_gpucoexist.helpers import runner;"
+    "getattr(runner, task['how'])(int(sys.argv[1]), task['module'], task['request'], task['limit_s'])"
 )
 
 
@@ -53,13 +53,7 @@ def ask_helpers(
                 replies[name] = HelperReply(status="broken", detail=f"no helper can be named {name!r}")
                 continue
             try:
-                task = {
-                    "path": list(python_path),
-                    "module": f"{package}.{name}",
-                    "request": dict(request),
-                    "limit_s": deadline_s + 5.0,
-                }
-                argv = [_interpreter(), *_interpreter_flags(), "-c", _BOOTSTRAP, "{fd}", json.dumps(task)]
+                argv = bootstrap("main", name, request, python_path, "{fd}", deadline_s + 5.0, package=package)
                 children[name] = start(argv, environ, output_bytes=_NOISE_BYTES, answer_bytes=MAX_ANSWER_BYTES)
             except (OSError, TypeError, ValueError) as exc:
                 replies[name] = HelperReply(status="broken", detail=f"the helper did not start: {exc}")
@@ -72,6 +66,30 @@ def ask_helpers(
     return {name: replies[name] for name in names}
 
 
+def bootstrap(
+    how: str,
+    name: str,
+    request: Mapping[str, Any],
+    python_path: Sequence[str],
+    answer_fd: str,
+    limit_s: float,
+    *,
+    package: str = _PACKAGE,
+) -> list[str]:
+    """Return the command that runs a helper: `main` answers once, `serve` each line of its standard input.
+
+    Raises OSError, TypeError or ValueError when there is no such command.
+    """
+    task = {
+        "path": list(python_path),
+        "how": how,
+        "module": f"{package}.{name}",
+        "request": dict(request),
+        "limit_s": limit_s,
+    }
+    return [_interpreter(), *_interpreter_flags(), "-c", _BOOTSTRAP, answer_fd, json.dumps(task)]
+
+
 def _reply(child: Child, deadline_s: float) -> HelperReply:
     answer = child.answer
     assert answer is not None
@@ -79,13 +97,13 @@ def _reply(child: Child, deadline_s: float) -> HelperReply:
     if answer.overflow:
         detail = f"its answer is larger than {MAX_ANSWER_BYTES} bytes"
     elif answer.data and not child.cut_off:
-        status, data, detail = _parse(bytes(answer.data))
+        status, data, detail = read_answer(bytes(answer.data))
         if status == "broken" and data is None and child.returncode:
-            detail = f"{detail}; {_ending(child)}"
+            detail = f"{detail}; {ending(child.returncode)}"
     elif child.timed_out:
         detail = f"no answer within {deadline_s:g} s"
     else:
-        detail = f"{_ending(child)} without an answer"
+        detail = f"{ending(child.returncode)} without an answer"
     parts = [detail] if detail else []
     if child.left_behind:
         parts.append(f"process {child.process.pid} cannot be killed (blocked in the kernel?) and is left behind")
@@ -101,7 +119,8 @@ def _reply(child: Child, deadline_s: float) -> HelperReply:
     )
 
 
-def _parse(raw: bytes) -> tuple[str, Any, str | None]:
+def read_answer(raw: bytes) -> tuple[str, Any, str | None]:
+    """Return status, data and detail of what a helper sent; `broken` when it makes no sense."""
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError) as exc:
@@ -114,8 +133,8 @@ def _parse(raw: bytes) -> tuple[str, Any, str | None]:
     return status, document.get("data"), None if detail is None else str(detail)
 
 
-def _ending(child: Child) -> str:
-    code = child.returncode
+def ending(code: int | None) -> str:
+    """Say how a process ended, by its status."""
     if code is not None and code < 0:
         try:
             name = signal.Signals(-code).name

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.host.base import Host
 
-__all__ = ["processes"]
+__all__ = ["Walk", "kfd_processes", "processes", "walk_processes"]
 
 _FDINFO = "drm fdinfo"
 _KFD = "kfd"
@@ -29,7 +29,7 @@ _SILENT = {"nvidia", "nvgpu", "gk20a", "dxgkrnl", "radeon", "vfio-pci"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Walk:
+class Walk:
     """What `/proc` showed: (address, process) pairs, the PIDs there, and what could not be seen."""
 
     found: tuple[tuple[str, GpuProcess], ...] = ()
@@ -58,12 +58,12 @@ def processes(host: Host, machine: Machine) -> Machine:
     PID namespace's (NVML gives the host's PIDs to a container). Memory comes from the vendor's library where it told
     it, else from the larger of KFD and fdinfo, which count different allocations of one process.
     """
-    walk = _walk(host)
-    kfd = _kfd_processes(host, machine.gpus)
+    walk = walk_processes(host)
+    kfd = kfd_processes(host, machine.gpus)
     return replace(machine, gpus=tuple(_with_processes(host, gpu, walk, kfd) for gpu in machine.gpus))
 
 
-def _with_processes(host: Host, gpu: Gpu, walk: _Walk, kfd: dict[str, list[GpuProcess]]) -> Gpu:
+def _with_processes(host: Host, gpu: Gpu, walk: Walk, kfd: dict[str, list[GpuProcess]]) -> Gpu:
     told = gpu.processes
     silent = gpu.driver in _SILENT or gpu.driver is None or gpu.pci_address is None
     if told is None and silent:
@@ -91,7 +91,7 @@ def _merge(known: GpuProcess | None, process: GpuProcess) -> GpuProcess:
     return known if known.memory_bytes is not None else replace(known, memory_bytes=process.memory_bytes)
 
 
-def _seen(host: Host, process: GpuProcess, walk: _Walk) -> GpuProcess:
+def _seen(host: Host, process: GpuProcess, walk: Walk) -> GpuProcess:
     visible = process.pid in walk.pids
     name = process.name
     if name is None and visible:
@@ -103,11 +103,12 @@ def _with_fact(gpu: Gpu, fact: Fact) -> Gpu:
     return replace(gpu, facts={**gpu.facts, "processes": fact})
 
 
-def _walk(host: Host) -> _Walk:
+def walk_processes(host: Host) -> Walk:
+    """Read the DRM clients of every process that this user may look into. Never raises."""
     try:
         pids = [int(name) for name in host.list_dir("/proc") if name.isdecimal()]
     except OSError:
-        return _Walk(readable=False)
+        return Walk(readable=False)
     found: list[tuple[str, GpuProcess]] = []
     unseen = 0
     for pid in pids:
@@ -124,7 +125,7 @@ def _walk(host: Host) -> _Walk:
                 memory[client.pci_address] = _add(memory.get(client.pci_address), client.memory_bytes)
         for address, size in memory.items():
             found.append((address, GpuProcess(pid=pid, source=_FDINFO, memory_bytes=size)))
-    return _Walk(found=tuple(found), pids=frozenset(pids), unseen=unseen)
+    return Walk(found=tuple(found), pids=frozenset(pids), unseen=unseen)
 
 
 def _add(left: int | None, right: int | None) -> int | None:
@@ -153,7 +154,7 @@ def _may_be_drm(host: Host, pid: int, number: str) -> bool:
         return True
 
 
-def _kfd_processes(host: Host, gpus: Iterable[Gpu]) -> dict[str, list[GpuProcess]]:
+def kfd_processes(host: Host, gpus: Iterable[Gpu]) -> dict[str, list[GpuProcess]]:
     """Read `/sys/class/kfd/kfd/proc/<pid>/vram_<gpu_id>`: the bytes that a ROCm process allocated on each GPU."""
     keys = {str(gpu.kfd.gpu_id): gpu.key for gpu in gpus if gpu.kfd is not None and gpu.kfd.gpu_id is not None}
     found: dict[str, list[GpuProcess]] = {}

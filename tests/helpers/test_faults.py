@@ -422,11 +422,8 @@ def test_a_request_that_is_no_json_is_broken(ask: Ask) -> None:
     assert "did not start" in (reply.detail or "")
 
 
-def test_an_unknown_signal_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    child = processes.start(["/bin/true"], {}, output_bytes=10)
-    processes.drive([child], 10)
-    child.returncode = -63
-    assert helpers._ending(child) in {"it was killed by signal 63", "it was killed by SIGRTMAX-1"}
+def test_an_unknown_signal_has_a_number() -> None:
+    assert helpers.ending(-63) in {"it was killed by signal 63", "it was killed by SIGRTMAX-1"}
 
 
 def test_the_packages_own_helpers_are_found() -> None:

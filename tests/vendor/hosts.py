@@ -34,6 +34,9 @@ class _Canned:
     def __init__(self, replies: Mapping[str, HelperReply]) -> None:
         self._replies = replies
 
+    def ask(self, helper: str, *_args: Any, **_kwargs: Any) -> HelperReply:
+        return self._replies[helper]
+
     def ask_all(self, helpers: Sequence[str], *_args: Any, **_kwargs: Any) -> dict[str, HelperReply]:
         return {helper: self._replies[helper] for helper in helpers if helper in self._replies}
 

@@ -229,6 +229,8 @@ static int give_memory(struct handle *device, uint32_t kind, const char *name, u
     if (kind != AMDSMI_MEM_TYPE_VRAM || !field(device, name))
         return AMDSMI_STATUS_NOT_SUPPORTED;
     *out = field_number(device, name, 0);
+    if (strcmp(name, "vram_used") == 0)
+        *out += users_memory(field(device, "users"));
     return AMDSMI_STATUS_SUCCESS;
 }
 
@@ -248,7 +250,7 @@ API amdsmi_get_gpu_vram_usage(struct handle *device, amdsmi_vram_usage_t *out) {
         return AMDSMI_STATUS_NOT_SUPPORTED;
     memset(out, 0, sizeof *out);
     out->vram_total = (uint32_t)(field_number(device, "vram_total", 0) >> 20);
-    out->vram_used = (uint32_t)(field_number(device, "vram_used", 0) >> 20);
+    out->vram_used = (uint32_t)((field_number(device, "vram_used", 0) + users_memory(field(device, "users"))) >> 20);
     return AMDSMI_STATUS_SUCCESS;
 }
 
@@ -265,20 +267,25 @@ API amdsmi_get_gpu_total_ecc_count(struct handle *device, amdsmi_error_count_t *
     return AMDSMI_STATUS_SUCCESS;
 }
 
-/* ---- processes: `processes = PID:BYTES …` ---- */
+/* ---- processes: `processes = PID:BYTES …`, and those of the folder `users` ---- */
+
+static void give_process(struct handle *device, uint64_t pid, uint64_t bytes, amdsmi_proc_info_t *out) {
+    memset(out, 0, sizeof *out);
+    out->pid = (uint32_t)pid;
+    out->mem = out->memory_usage.vram_mem = bytes;
+    COPY(out->name, device, "process_name");
+}
 
 API amdsmi_get_gpu_process_list(struct handle *device, uint32_t *count, amdsmi_proc_info_t *out) {
     ENTER(device, count);
     uint64_t pid, bytes;
     uint32_t room = *count, found = 0;
-    for (const char *rest = field(device, "processes"); (rest = next_process(rest, &pid, &bytes)); found++) {
-        if (found >= room || !out)
-            continue;
-        memset(&out[found], 0, sizeof out[found]);
-        out[found].pid = (uint32_t)pid;
-        out[found].mem = out[found].memory_usage.vram_mem = bytes;
-        COPY(out[found].name, device, "process_name");
-    }
+    for (const char *rest = field(device, "processes"); (rest = next_process(rest, &pid, &bytes)); found++)
+        if (found < room && out)
+            give_process(device, pid, bytes, &out[found]);
+    for (size_t at = 0; (at = next_user(field(device, "users"), at, &pid, &bytes)); found++)
+        if (found < room && out)
+            give_process(device, pid, bytes, &out[found]);
     *count = found < room ? found : room;
     return AMDSMI_STATUS_SUCCESS;
 }

@@ -2,6 +2,7 @@
 #include "description.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -119,6 +120,59 @@ const char *next_process(const char *list, uint64_t *pid, uint64_t *bytes) {
     *pid = first;
     *bytes = second;
     return list + length;
+}
+
+/* Whether a process runs: not gone, and no zombie, which has closed everything. */
+static int is_alive(uint64_t pid) {
+    char path[64], text[512], state = 'Z';
+    snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t size = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (size <= 0)
+        return 0;
+    text[size] = '\0';
+    const char *end = strrchr(text, ')');
+    return end && sscanf(end + 1, " %c", &state) == 1 && state != 'Z' && state != 'X';
+}
+
+static int user_of(const char *folder, const char *name, uint64_t *pid, uint64_t *bytes) {
+    char path[512], *end;
+    struct stat state;
+    *pid = strtoull(name, &end, 10);
+    if (!isdigit((unsigned char)*name) || *end)
+        return 0;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    char *text = read_file(path, &state);
+    if (!text)
+        return 0; /* removed while we looked */
+    *bytes = strtoull(text, NULL, 0);
+    free(text);
+    return 1;
+}
+
+uint64_t users_memory(const char *folder) {
+    uint64_t sum = 0, pid, bytes;
+    DIR *listing = folder ? opendir(folder) : NULL;
+    for (struct dirent *entry; listing && (entry = readdir(listing));)
+        if (user_of(folder, entry->d_name, &pid, &bytes))
+            sum += bytes;
+    if (listing)
+        closedir(listing);
+    return sum;
+}
+
+size_t next_user(const char *folder, size_t from, uint64_t *pid, uint64_t *bytes) {
+    size_t at = 0, found = 0;
+    DIR *listing = folder ? opendir(folder) : NULL;
+    for (struct dirent *entry; listing && !found && (entry = readdir(listing));)
+        if (user_of(folder, entry->d_name, pid, bytes) && ++at > from && is_alive(*pid))
+            found = at;
+    if (listing)
+        closedir(listing);
+    return found;
 }
 
 static void log_call(const char *function, int device) {

@@ -39,6 +39,16 @@ void copy_text(char *target, size_t size, const char *text);
 /* Take the next "PID:BYTES" of a list of processes. Returns the rest of the list, NULL at its end. */
 const char *next_process(const char *list, uint64_t *pid, uint64_t *bytes);
 
+/* The memory that the processes of a folder of users hold, in bytes; 0 without a folder.
+ *
+ * `nvidia.0.users = FOLDER` names a folder with a file for each process that has memory of the device: its name is the
+ * PID, its text the bytes. A process that died is listed no more, and its memory is in use until somebody removes the
+ * file: tests/fakes/driver.py does, as a driver does when it has torn everything down. */
+uint64_t users_memory(const char *folder);
+
+/* Take the living process after the first `from` ones of a folder of users. Returns where to go on, 0 at the end. */
+size_t next_user(const char *folder, size_t from, uint64_t *pid, uint64_t *bytes);
+
 /* Enter a function: log the call and act on the faults that stand for it. Returns the status to return, 0 for none. */
 int enter(const char *vendor, int device, const char *function);
 

@@ -245,12 +245,16 @@ API nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *min
 
 /* ---- memory ---- */
 
+static uint64_t memory_used(nvmlDevice_t device) {
+    return field_number(device, "memory_used", 0) + users_memory(field(device, "users"));
+}
+
 API nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out) {
     ENTER(device, out);
     if (!field(device, "memory_total"))
         return NVML_ERROR_NOT_SUPPORTED;
     out->total = field_number(device, "memory_total", 0);
-    out->used = field_number(device, "memory_used", 0);
+    out->used = memory_used(device);
     out->free = out->total - out->used;
     return NVML_SUCCESS;
 }
@@ -262,7 +266,7 @@ API nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *out) {
     if (!field(device, "memory_total"))
         return NVML_ERROR_NOT_SUPPORTED;
     out->total = field_number(device, "memory_total", 0);
-    out->used = field_number(device, "memory_used", 0);
+    out->used = memory_used(device);
     out->reserved = 0;
     out->free = out->total - out->used;
     return NVML_SUCCESS;
@@ -278,21 +282,27 @@ API nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *out) {
     return NVML_SUCCESS;
 }
 
-/* ---- processes: `processes = PID:BYTES …`; 0xffffffffffffffff is "not available" ---- */
+/* ---- processes: `processes = PID:BYTES …`; 0xffffffffffffffff is "not available". `users` is a folder ---- */
+
+static void give_process(nvmlDevice_t device, uint64_t pid, uint64_t bytes, nvmlProcessInfo_t *out) {
+    int part = device->instance >= 0;
+    memset(out, 0, sizeof *out);
+    out->pid = (unsigned)pid;
+    out->usedGpuMemory = bytes;
+    out->gpuInstanceId = part ? (unsigned)field_number(device, "gi", 0) : 0xFFFFFFFFu;
+    out->computeInstanceId = part ? (unsigned)field_number(device, "ci", 0) : 0xFFFFFFFFu;
+}
 
 static nvmlReturn_t give_processes(nvmlDevice_t device, const char *name, unsigned *count, nvmlProcessInfo_t *out) {
     uint64_t pid, bytes;
     unsigned room = *count, found = 0;
-    for (const char *rest = field(device, name); (rest = next_process(rest, &pid, &bytes)); found++) {
-        if (found >= room || !out)
-            continue;
-        memset(&out[found], 0, sizeof out[found]);
-        out[found].pid = (unsigned)pid;
-        out[found].usedGpuMemory = bytes;
-        int part = device->instance >= 0;
-        out[found].gpuInstanceId = part ? (unsigned)field_number(device, "gi", 0) : 0xFFFFFFFFu;
-        out[found].computeInstanceId = part ? (unsigned)field_number(device, "ci", 0) : 0xFFFFFFFFu;
-    }
+    for (const char *rest = field(device, name); (rest = next_process(rest, &pid, &bytes)); found++)
+        if (found < room && out)
+            give_process(device, pid, bytes, &out[found]);
+    const char *folder = strcmp(name, "processes") == 0 ? field(device, "users") : NULL;
+    for (size_t at = 0; (at = next_user(folder, at, &pid, &bytes)); found++)
+        if (found < room && out)
+            give_process(device, pid, bytes, &out[found]);
     *count = found;
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
