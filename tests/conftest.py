@@ -27,6 +27,17 @@ pytest_plugins = ["pytester", "tests.fakes.fixtures"]
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.fixture(autouse=True)
+def leases_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test that runs pytest a folder of leases: sessions that replay one machine wait for each other.
+
+    Those of this suite do not, however many run at a time, and none is in the way of people who use the machine.
+    """
+    if "pytester" in request.fixturenames:
+        folder = request.getfixturevalue("tmp_path_factory").mktemp("leases")
+        monkeypatch.setenv("PYTEST_GPU_LEASE_DIR", str(folder))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Recordings and facts that lie beside a checkout; tests that need them skip without."""

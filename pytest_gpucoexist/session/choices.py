@@ -1,4 +1,4 @@
-"""Devices that the wider fixtures of this process have settled on, and the scopes that they belong to."""
+"""Devices that the wider fixtures of this process have settled on, and the tests that belong to their scopes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from pytest_gpucoexist.session.fixture_needs import WIDER_SCOPES, is_ours
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Choice", "Choices", "choices_of", "scope_id", "wider_fixtures"]
+    from pytest_gpucoexist.session.joined import Scope
+
+__all__ = ["OVER", "Choice", "Choices", "choices_of", "scope_id", "wider_fixtures"]
+
+OVER = pytest.StashKey[bool]()
+"""On an item: whether this process has run it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +33,11 @@ class Choices:
 
     def __init__(self) -> None:
         """Nothing is chosen yet."""
-        self.alive: dict[tuple[str, str], Choice] = {}
-        self._peers: dict[tuple[str, str], list[pytest.Item]] | None = None
+        self.alive: dict[Scope, Choice] = {}
+        self._peers: dict[Scope, list[pytest.Item]] | None = None
+        self._members: dict[Scope, list[pytest.Item]] | None = None
 
-    def peers(self, session: pytest.Session, scope: tuple[str, str]) -> Sequence[pytest.Item]:
+    def peers(self, session: pytest.Session, scope: Scope) -> Sequence[pytest.Item]:
         """Return all tests of this run that use the same wider fixture of the same scope."""
         if self._peers is None:
             self._peers = {}
@@ -40,13 +46,29 @@ class Choices:
                     self._peers.setdefault((name, scope_id(item, name)), []).append(item)
         return self._peers.get(scope, ())
 
-    def ending(self, item: pytest.Item, nextitem: pytest.Item | None) -> tuple[str, ...]:
-        """Return devices whose scope ends in the teardown of `item`."""
-        return tuple(
-            choice.key
-            for (name, node), choice in self.alive.items()
-            if scope_id(item, name) == node and (nextitem is None or scope_id(nextitem, name) != node)
-        )
+    def companions(self, item: pytest.Item, items: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
+        """Return the tests out of `items` that this process may run while a wider fixture of `item` lives.
+
+        All that belong to its scope, whether they use the fixture or not, and where one of them begins a scope of its
+        own, those of that scope too. None that is over.
+        """
+        if self._members is None:
+            self._members = {}
+            for each in items:
+                for name in WIDER_SCOPES:
+                    self._members.setdefault((name, scope_id(each, name)), []).append(each)
+        begun = [(name, scope_id(item, name)) for name in wider_fixtures(item)]
+        known = set(begun)
+        found: dict[int, pytest.Item] = {}
+        while begun:
+            for each in self._members.get(begun.pop(), ()):
+                if id(each) in found or each is item or each.stash.get(OVER, False):
+                    continue
+                found[id(each)] = each
+                further = {(name, scope_id(each, name)) for name in wider_fixtures(each)} - known
+                begun += further
+                known |= further
+        return tuple(found.values())
 
 
 CHOICES = pytest.StashKey[Choices]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,10 @@ def configure(session: GpuSession) -> None:
     if session.is_worker:
         from pytest_gpucoexist.session.link_worker import worker_link
 
-        session.link = worker_link(config)
+        session.link = worker_link(config, options.machine)
+        from pytest_gpucoexist.session.home import settle
+
+        settle(session)
     if config.getini("gpu_marks") or config.getini("gpu_doctests"):
         _ = session.needs  # a malformed line ends the run here, and not as a crash of every xdist worker
     if session.is_worker:
@@ -37,12 +41,28 @@ def configure(session: GpuSession) -> None:
         if _distributes(config):
             from pytest_gpucoexist.session.link_controller import ControllerLink
 
+            if options.workers != "off":
+                from pytest_gpucoexist.session.workers import WorkerHomes
+
+                config.pluginmanager.register(WorkerHomes(session), "gpucoexist-homes")
             if any(config.getini(name) for name in ("gpu_gates_ignore", "gpu_gate_limits", "gpu_gate_unknown")):
                 _check_gate_keys(config)
-            late: Any = _LateBroker(session)
-            config.pluginmanager.register(
-                ControllerLink(session.machine, late, session.said, session.take_out), "gpucoexist-link"
-            )
+            link = ControllerLink(session.machine, session.said, session.take_out, options.machine)
+            config.pluginmanager.register(link, "gpucoexist-link")
+            from pytest_gpucoexist.session.waits import hear_waits
+
+            hear_waits(session, link)
+            link.on("apart", partial(_hear_apart, session))
+            if options.dist == "auto":
+                from pytest_gpucoexist.session.placing import place
+
+                place(session, link)
+
+
+def _hear_apart(session: GpuSession, worker: str, told: Any) -> None:
+    from pytest_gpucoexist.session.remote import hear_apart
+
+    hear_apart(session, worker, told)
 
 
 def is_passive(config: pytest.Config) -> bool:
@@ -105,15 +125,3 @@ def _run_serially(config: pytest.Config) -> None:
     if hasattr(config.option, "dist"):
         config.option.dist = "no"
         config.option.tx = []
-
-
-class _LateBroker:
-    """The session's broker, made when the first worker asks: a session without GPU tests never needs one."""
-
-    def __init__(self, session: GpuSession) -> None:
-        self._session = session
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # pytest before 8.4 looks at every attribute of a plugin for the mark of a fixture
-            raise AttributeError(name)
-        return getattr(self._session.broker, name)

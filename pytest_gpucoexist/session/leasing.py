@@ -1,9 +1,8 @@
 """What a running test holds: acquired before its own timers start, released when it is torn down.
 
-Exclusivity is per test. A wider fixture only fixes the *choice* of a device; every test that uses it holds the device
-for its own duration, and so does the test whose teardown ends the wider scope. Only what `gpu_leases` acquired in a
-fixture of wider scope outlives a test; a process that holds such a lease never waits for another, so xdist workers
-cannot deadlock.
+A device of a wider fixture is held for its scope, from its first test until its teardown is over (`holds`). A test
+takes what it needs out of what the process holds, and waits for devices only while the process holds none. Only what
+`gpu_leases` acquired in a fixture of wider scope is held beside that.
 """
 
 from __future__ import annotations
@@ -16,37 +15,35 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
-from pytest_gpucoexist.leases.broker import Lease
-from pytest_gpucoexist.session.choices import Choice, Choices, choices_of, scope_id, wider_fixtures
-from pytest_gpucoexist.session.current import drop, pop, push, running
-from pytest_gpucoexist.session.fixture_needs import our_fixtures
-from pytest_gpucoexist.session.narrow import Demand, narrow, prefer_vendors
-from pytest_gpucoexist.session.state import DECISION, GPU_SESSION, GpuSession
+from pytest_gpucoexist.leases.lease import Lease
+from pytest_gpucoexist.session.asking import asked_by, everything, shared_groups
+from pytest_gpucoexist.session.choices import OVER, choices_of
+from pytest_gpucoexist.session.current import drop, in_use, pop, push, running
+from pytest_gpucoexist.session.holds import holds_of
+from pytest_gpucoexist.session.state import DECISION, GpuSession
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu
-    from pytest_gpucoexist.model.matching import Group
     from pytest_gpucoexist.session.state import Decision
 
 __all__ = ["HOLDING", "LACKING", "Holding", "hold", "lacking", "late", "let_go"]
-
-_FRAMEWORK_FIXTURES = {"torch_device": "torch", "cupy_device": "cupy"}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Holding:
     """The devices of one running test.
 
-    `roles` says which group of the first lease serves a wider fixture; `closing` is the number of groups at the end of
-    that lease that the test holds only because its teardown ends a wider scope. `used` stays after the release.
+    `roles` says which group of the first lease serves a wider fixture; `used` stays after the release, and so do
+    `shares`. `waited_s` is for how long its first lease was waited for.
     """
 
     session: GpuSession
     item: pytest.Item | None
     leases: list[Lease] = field(default_factory=list)
     roles: Mapping[str, int] = field(default_factory=dict)
-    closing: int = 0
     used: list[str] = field(default_factory=list)
+    shares: dict[str, int] = field(default_factory=dict)
+    waited_s: float = 0.0
 
     @property
     def owner(self) -> str:
@@ -56,15 +53,12 @@ class Holding:
     def add(self, lease: Lease) -> None:
         """Hold more, and remember it for reports."""
         self.leases.append(lease)
-        self.used = list(dict.fromkeys((*self.used, *self.keys())))
+        self.used = list(dict.fromkeys((*self.used, *lease.keys)))
+        self.shares |= {share.key: share.memory_bytes for share in lease.shares}
 
     def keys(self) -> tuple[str, ...]:
-        """Devices that the test asked for, each once; not those that are held only to close a wider scope."""
-        keys: list[str] = []
-        for index, lease in enumerate(self.leases):
-            groups = lease.devices[: len(lease.devices) - self.closing] if index == 0 else lease.devices
-            keys += [key for group in groups for key in group]
-        return tuple(dict.fromkeys(keys))
+        """Devices that the test asked for, each once."""
+        return tuple(dict.fromkeys(key for lease in self.leases for key in lease.keys))
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Return the same as values of the machine."""
@@ -91,126 +85,52 @@ LACKING = pytest.StashKey[str]()
 """On an item: the reason with which one of our fixtures skipped it, for want of a device or a framework."""
 
 
-def hold(
-    session: GpuSession, item: pytest.Item, nextitem: pytest.Item | None, decision: Decision | None
-) -> Holding | None:
-    """Acquire what a test needs, before its protocol begins; wait as long as it takes.
+def hold(session: GpuSession, item: pytest.Item, decision: Decision | None) -> Holding | None:
+    """Acquire what a test needs, before its protocol begins; wait as long as `--gpu-wait` allows.
 
     None when it needs nothing. A device that is gone from the bus is taken out, and the test gets another one, or none
-    where no other would do: then its decision says so. Raises GpuCoexistError when the devices can never be had
-    together.
+    where no other would do: then its decision says so. Raises DeviceBusyError when the wait was too long, and
+    GpuCoexistError when the devices can never be had together.
     """
     from pytest_gpucoexist.session.presence import lost_among
 
     while True:
-        holding = _acquired(session, item, nextitem, decision)
-        lost = lost_among(session, holding.keys()) if holding is not None else {}
-        if holding is None or not lost:
+        if decision is None or decision.outcome != "run":
+            return None
+        holding = _acquired(session, item, decision)
+        lost = lost_among(session, holding.keys())
+        if not lost:
             break
-        session.broker.release(holding.leases[0])
+        holds_of(session).drop(lost)
         session.take_out(lost)
-        if decision is not None:
-            decision = item.stash[DECISION] = session.decide(decision.need)
-    if holding is not None:
-        item.stash[HOLDING] = holding
-        push(holding)
+        decision = item.stash[DECISION] = session.decide(decision.need)
+    item.stash[HOLDING] = holding
+    push(holding)
     return holding
 
 
-def _acquired(
-    session: GpuSession, item: pytest.Item, nextitem: pytest.Item | None, decision: Decision | None
-) -> Holding | None:
-    choices = choices_of(item.config)
-    ending = choices.ending(item, nextitem) if choices.alive else ()
-    groups = () if decision is None or decision.outcome != "run" else tuple(decision.groups)
-    if not groups and not ending:
-        return None
-    holding = Holding(session=session, item=item)
-    offered = {key for group in groups for key in group.candidates}
-    if groups:
-        within = [key for key in ending if key in offered]
-        groups, holding.roles = _narrowed(session, item, groups, choices, within)
-    closing = tuple(_only(key) for key in dict.fromkeys(ending) if key not in offered)
-    holding.closing = len(closing)
-    preferred = tuple(choice.key for choice in choices.alive.values())
-    closest = decision is not None and bool(groups) and decision.need.closest_pair
-    lease = session.broker.acquire((*groups, *closing), owner=item.nodeid, preferred=preferred, closest_pair=closest)
-    holding.add(lease)
+def _acquired(session: GpuSession, item: pytest.Item, decision: Decision) -> Holding:
+    choices, holds = choices_of(item.config), holds_of(session)
+    asked = asked_by(session, item, decision, choices)
+    holding = Holding(session=session, item=item, roles=asked.roles)
+    holding.add(holds.take(item, asked, lambda: everything(session, item, asked, choices)))
+    holding.waited_s = holds.waited_s
     return holding
 
 
-def let_go(holding: Holding) -> None:
-    """Release what was acquired for a test. What it was stays readable for reports.
+def let_go(session: GpuSession, item: pytest.Item, nextitem: pytest.Item | None, holding: Holding | None) -> None:
+    """End a test: release what no scope keeps that lives on. What the test held stays readable for reports.
 
     A lease of `gpu_leases` that is still open belongs to a fixture of wider scope, which releases it itself.
     """
-    pop(holding)
-    acquired, *still_open = holding.leases
-    holding.leases.clear()
-    holding.session.broker.release(acquired)
-    if still_open:
-        push(Holding(session=holding.session, item=None, leases=still_open))
-
-
-def _narrowed(
-    session: GpuSession,
-    item: pytest.Item,
-    groups: tuple[Group, ...],
-    choices: Choices,
-    ending: Sequence[str],
-) -> tuple[tuple[Group, ...], Mapping[str, int]]:
-    machine = session.machine()
-    for fixture in our_fixtures(item):
-        if fixture in _FRAMEWORK_FIXTURES and not machine.simulated:
-            framework = _FRAMEWORK_FIXTURES[fixture]
-            built = [run for run in machine.runtimes if run.kind == "framework" and run.name == framework]
-            groups = prefer_vendors(groups, {vendor for run in built for vendor in run.vendors}, machine)
-    fixed = [Demand(role=f"end of {key}", keys=frozenset({key})) for key in ending]
-    free = []
-    for name in wider_fixtures(item):
-        scope = (name, scope_id(item, name))
-        choice = choices.alive.get(scope)
-        if choice is not None:
-            _check_fits(item, name, choice, groups)
-            fixed.append(Demand(role=name, keys=frozenset({choice.key})))
-        else:
-            free.append(Demand(role=name, keys=_common(session, item, groups, choices.peers(item.session, scope))))
-    narrowed = narrow(groups, [*fixed, *free])
-    return narrowed.groups, narrowed.roles
-
-
-def _common(
-    session: GpuSession, item: pytest.Item, groups: Sequence[Group], peers: Sequence[pytest.Item]
-) -> frozenset[str]:
-    """Devices that serve this test and, as far as possible, every later one that will be given the same device."""
-    common = frozenset(key for group in groups for key in group.candidates)
-    for peer in peers:
-        decision = None if peer is item else session.decision(peer)
-        if decision is None or decision.outcome != "run":
-            continue
-        common = common & {key for group in decision.groups for key in group.candidates} or common
-    return common
-
-
-def _check_fits(item: pytest.Item, name: str, choice: Choice, groups: Sequence[Group]) -> None:
-    if choice.key in item.config.stash[GPU_SESSION].lost:
-        raise GpuCoexistError(
-            f"{item.nodeid} uses {name}, whose {choice.key} is unfit since an earlier test: "
-            f"{item.config.stash[GPU_SESSION].lost[choice.key]}"
-        )
-    if not any(choice.key in group.candidates for group in groups):
-        wanted = " and ".join(group.requirement.describe() for group in groups)
-        raise GpuCoexistError(
-            f"{item.nodeid} needs {wanted}, but its {name} is {choice.key}, chosen when {choice.first} ran: no one "
-            "device serves both. Use a fixture of narrower scope, or put the tests into different scopes"
-        )
-
-
-def _only(key: str) -> Group:
-    from pytest_gpucoexist.model.matching import Group
-    from pytest_gpucoexist.model.requirement import Requirement
-
-    return Group(requirement=Requirement(), candidates=(key,))
+    item.stash[OVER] = True
+    if holding is not None:
+        pop(holding)
+        _own, *still_open = holding.leases
+        holding.leases.clear()
+        if still_open:
+            push(Holding(session=session, item=None, leases=still_open))
+    holds_of(session).settle(nextitem)
 
 
 @contextlib.contextmanager
@@ -238,6 +158,7 @@ def late(
         raise
     if decision.outcome != "run":
         _give_up(session, item, decision)
+    holds = holds_of(session)
     holding = running()
     if holding is None or holding.session is not session or (item is not None and holding.item is not item):
         holding = Holding(session=session, item=item)
@@ -245,13 +166,14 @@ def late(
         if item is not None:
             item.stash[HOLDING] = holding
     try:
-        lease = session.broker.acquire(decision.groups, owner=holding.owner, closest_pair=closest_pair)
+        groups = shared_groups(session, decision.groups)
+        lease = holds.lend(groups, holding.owner, in_use(session), closest_pair=closest_pair)
         holding.add(lease)
         try:
             yield tuple(gpu for key in lease.keys if (gpu := session.machine().gpu(key)) is not None)
         finally:
             drop(lease)
-            session.broker.release(lease)
+            holds.give_back(lease)
     finally:
         if not holding.leases:
             pop(holding)

@@ -13,6 +13,6 @@ from __future__ import annotations
 
 from pytest_gpucoexist.session.link_controller import ControllerLink
 from pytest_gpucoexist.session.link_worker import WorkerLink, worker_link
-from pytest_gpucoexist.session.wire import END, Leaser
+from pytest_gpucoexist.session.wire import END
 
-__all__ = ["END", "ControllerLink", "Leaser", "WorkerLink", "worker_link"]
+__all__ = ["END", "ControllerLink", "WorkerLink", "worker_link"]

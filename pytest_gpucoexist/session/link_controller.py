@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpucoexist.session.wire import END, KEY, lease_of, place, send
+from pytest_gpucoexist.session.wire import END, KEY, place, send
 
 if TYPE_CHECKING:
-    from pytest_gpucoexist.leases.broker import Broker
     from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.session.wire import Channel
 
@@ -34,22 +33,23 @@ class ControllerLink:
     def __init__(
         self,
         machine: Callable[[Sequence[str], Sequence[str] | None], Machine],
-        broker: Broker,
         said: Callable[[], Mapping[str, Any]] = dict,
         take_out: Callable[[Mapping[str, str]], None] = lambda _lost: None,
+        option: str | None = None,
     ) -> None:
-        """`machine(ask, needed)` discovers and judges, once each; `broker` holds the leases.
+        """`machine(ask, needed)` discovers and judges, once each.
 
-        `said()` is what else workers must know of the judgement, as builtins.
+        `said()` is what else workers must know of the judgement, as builtins; `option` is this side's `--gpu-machine`.
         """
+        self._option = option
         self._machine = machine
         self._said = said
         self._take_out = take_out
-        self._broker = broker
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._handlers: dict[str, Handler] = {}
+        self._at_once: dict[str, Callable[[str, Any], None]] = {}
         self._channels: dict[str, Channel] = {}
 
     def on(self, verb: str, handler: Handler) -> None:
@@ -59,6 +59,13 @@ class ControllerLink:
         is told under the verb `END`, with None.
         """
         self._handlers[verb] = handler
+
+    def at_once(self, verb: str, handler: Callable[[str, Any], None]) -> None:
+        """Have `handler(worker, arguments)` called in the receiver thread, before anything that the worker sends later.
+
+        For what must not stand in line behind a discovery: it has to be quick, and may not raise.
+        """
+        self._at_once[verb] = handler
 
     def push(self, worker: str, verb: str, value: object) -> None:
         """Send a worker what it did not ask for. Safe from any thread; nothing happens when the worker is gone."""
@@ -77,7 +84,7 @@ class ControllerLink:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ARG002
-        """Take back what a worker held that ended or died."""
+        """Tell those who want to know that a worker ended or died."""
         if self._thread is not None:
             self._inbox.put((str(node.gateway.id), None, _END))
 
@@ -91,6 +98,9 @@ class ControllerLink:
     def _put(self, worker: str, channel: Channel, item: Any) -> None:
         if item is _END and self._thread is None:
             return
+        if item is not _END and (handler := self._at_once.get(item[1])) is not None:
+            handler(worker, item[2])
+            return
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="gpucoexist-link", daemon=True)
@@ -101,7 +111,6 @@ class ControllerLink:
         while (entry := self._inbox.get()) is not None:
             worker, channel, item = entry
             if item is _END:
-                self._broker.abandon(worker)
                 if END in self._handlers:
                     self._handlers[END](worker, None)
             else:
@@ -116,10 +125,6 @@ class ControllerLink:
                 send(channel, (number, "ok", self._machine_for(**arguments)))
             elif verb == "take_out":
                 self._take_out(arguments)
-            elif verb == "acquire":
-                self._acquire(worker, channel, number, **arguments)
-            elif verb == "release":
-                self._broker.release(lease_of("", arguments))
             else:
                 answer = self._handlers[verb](worker, arguments)
                 if number:
@@ -132,41 +137,20 @@ class ControllerLink:
                 return
             send(channel, (number, "GpuCoexistError", f"the controller failed: {type(error).__name__}: {error}"))
 
-    def _machine_for(self, ask: list[str], where: list[str | None], needed: list[str] | None) -> str:
-        from pytest_gpucoexist.errors import UserError
-
-        machine = self._machine(tuple(ask), needed)
-        here = place()
-        if not machine.simulated and where != here:
-            raise UserError(
-                f"this xdist worker runs on {where[0]} (boot id {where[1]}), the controller on {here[0]} (boot id "
-                f"{here[1]}): devices of one machine cannot be given to tests on another. Run GPU tests with local "
-                "workers (-n), or start one pytest per machine and merge the reports with `gpucoexist merge`"
-            )
-        return json.dumps({"machine": machine.to_json(), "said": self._said()})
-
-    def _acquire(
+    def _machine_for(
         self,
-        worker: str,
-        channel: Channel,
-        number: int,
-        groups: str,
-        owner: str,
-        preferred: list[str],
-        closest_pair: bool,
-    ) -> None:
-        from pytest_gpucoexist.leases.broker import Request
-        from pytest_gpucoexist.model.codec import decode
-        from pytest_gpucoexist.model.matching import Group
+        ask: list[str],
+        where: list[str | None],
+        needed: list[str] | None,
+        option: str | None,
+        collecting: bool,  # noqa: FBT001  an argument of a message
+    ) -> str:
+        """Answer with the machine of this session, or, to a worker on another one, that it is on its own.
 
-        request = Request(
-            groups=decode(tuple[Group, ...], json.loads(groups)),
-            owner=owner,
-            holder=worker,
-            preferred=tuple(preferred),
-            closest_pair=closest_pair,
-        )
-        self._broker.submit(
-            request,
-            lambda lease: send(channel, (number, "ok", [lease.number, [list(group) for group in lease.devices]])),
-        )
+        A replayed machine is everybody's. All that collect must collect the same, so for this they get it in any case.
+        """
+        apart = option != self._option or (option is None and where != place())
+        if apart and not collecting:
+            return json.dumps({"apart": True})
+        machine = self._machine(tuple(ask), None if apart else needed)
+        return json.dumps({"apart": apart, "machine": machine.to_json(), "said": {} if apart else self._said()})

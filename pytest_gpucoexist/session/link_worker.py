@@ -8,16 +8,14 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpucoexist.session.wire import END, KEY, lease_of, place, send
+from pytest_gpucoexist.session.wire import END, KEY, place, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import pytest
 
-    from pytest_gpucoexist.leases.broker import Lease
     from pytest_gpucoexist.model.machine import Machine
-    from pytest_gpucoexist.model.matching import Group
     from pytest_gpucoexist.session.wire import Channel
 
 __all__ = ["WorkerLink", "worker_link"]
@@ -31,8 +29,9 @@ class WorkerLink:
     When the controller is gone, every wait ends with a GpuCoexistError.
     """
 
-    def __init__(self, channel: Channel, worker: str) -> None:
-        """`channel` is the one that the controller sent in `workerinput`."""
+    def __init__(self, channel: Channel, worker: str, option: str | None = None) -> None:
+        """`channel` is the one that the controller sent in `workerinput`; `option` is this side's `--gpu-machine`."""
+        self._option = option
         self._channel = channel
         self._gone = False
         self._worker = worker
@@ -43,53 +42,54 @@ class WorkerLink:
         self._machines: dict[tuple[str, ...], Machine] = {}
         self._pushed: dict[str, Callable[[Any], None]] = {}
         self.said: Mapping[str, Any] = {}
+        self.apart = False
+        """Whether the controller has said that this worker is on another machine; not known before it was asked."""
+        self.told_apart = False
         self._listening = False
 
-    def machine(self, ask: Sequence[str] = ()) -> Machine:
-        """Return the controller's machine, with the facts of the vendor libraries in `ask`."""
+    def machine(self, ask: Sequence[str] = (), *, collecting: bool = False) -> Machine | None:
+        """Return the controller's machine, with the facts of the vendor libraries in `ask`.
+
+        None when this worker is on another machine, unless it only wants to collect what all others collect.
+        """
+        if self.apart and not collecting:
+            return None
         wanted = tuple(sorted(set(ask)))
         known = [self._machines[each] for each in self._machines if set(each) >= set(wanted)]
         if known:
             return known[0]
-        return self._ask_for(wanted, None)
+        return self._ask_for(wanted, None, collecting=collecting)
 
-    def judged(self, needed: Sequence[str]) -> Machine:
+    def judged(self, needed: Sequence[str]) -> Machine | None:
         """Return the machine after the controller has judged it, once, for tests that name the vendors `needed`."""
         known = max(self._machines, key=len, default=())
         self._machines.clear()
-        return self._ask_for(known, list(needed))
+        return self._ask_for(known, list(needed), collecting=False)
 
-    def _ask_for(self, ask: tuple[str, ...], needed: list[str] | None) -> Machine:
+    def _ask_for(self, ask: tuple[str, ...], needed: list[str] | None, *, collecting: bool) -> Machine | None:
         from pytest_gpucoexist.model.machine import Machine
 
-        answer = json.loads(self._call("machine", {"ask": list(ask), "where": place(), "needed": needed}))
+        arguments = {
+            "ask": list(ask),
+            "where": place(),
+            "needed": needed,
+            "option": self._option,
+            "collecting": collecting,
+        }
+        answer = json.loads(self._call("machine", arguments))
+        self.apart = answer["apart"]
+        if "machine" not in answer:
+            return None
         self.said = answer["said"]
         machine = Machine.from_json(answer["machine"])
         self._machines[ask] = machine
         return machine
 
-    def acquire(
-        self,
-        groups: Sequence[Group],
-        owner: str,
-        preferred: Sequence[str] = (),
-        *,
-        closest_pair: bool = False,
-        timeout_s: float | None = None,
-    ) -> Lease:
-        """Like `Broker.acquire`, in the controller."""
-        from pytest_gpucoexist.model.codec import encode
-
-        arguments = {
-            "groups": json.dumps(encode(tuple(groups))),
-            "owner": owner,
-            "preferred": list(preferred),
-            "closest_pair": closest_pair,
-        }
-        return lease_of(owner, self._call("acquire", arguments, timeout_s))
-
     def ask(self, verb: str, arguments: object = None, timeout_s: float | None = None) -> Any:
-        """Ask the controller under a verb that it knows by `ControllerLink.on`. Raises what its handler raised."""
+        """Ask the controller under a verb that it knows by `ControllerLink.on`.
+
+        Raises what its handler raised, and GpuCoexistError when no answer came within `timeout_s`.
+        """
         return self._call(verb, arguments, timeout_s)
 
     def tell(self, verb: str, arguments: object = None) -> None:
@@ -109,12 +109,6 @@ class WorkerLink:
         self._machines.clear()
         send(self._channel, (0, "take_out", dict(lost)))
 
-    def release(self, lease: Lease) -> None:
-        """Give devices back; there is nothing to wait for. A controller that is gone has freed them already."""
-        if os.getpid() != self._pid:
-            return  # a forked child has a copy of the lease; its parent still holds it
-        send(self._channel, (0, "release", [lease.number, [list(group) for group in lease.devices]]))
-
     def _listen(self) -> None:
         with self._lock:
             begins, self._listening = not self._listening, True
@@ -126,9 +120,7 @@ class WorkerLink:
         from pytest_gpucoexist.errors import GpuCoexistError, error_named
 
         if os.getpid() != self._pid:
-            raise GpuCoexistError(
-                "a forked child cannot speak to the pytest controller: acquire the device before the fork"
-            )
+            raise GpuCoexistError("a forked child cannot speak to the pytest controller: ask before the fork")
         answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         with self._lock:
             self._last += 1
@@ -143,27 +135,16 @@ class WorkerLink:
         except OSError:
             self._gone = True
         except queue.Empty:
-            answer = "DeviceBusyError", f"no device became free within {timeout_s} s"
+            answer = "GpuCoexistError", f"the pytest controller gave no answer to {verb!r} within {timeout_s} s"
         finally:
             with self._lock:
                 self._pending.pop(number, None)
-            if answer is None or answer[0] != "ok":
-                self._give_back(answers)
         if answer is None:
             answer = "GpuCoexistError", "the pytest controller is gone"
         status, value = answer
         if status == "ok":
             return value
         raise error_named(status)(value)
-
-    def _give_back(self, answers: queue.SimpleQueue[tuple[str, Any]]) -> None:
-        """Release what was granted in the moment between a time-out or an interrupt and its consequences."""
-        while not answers.empty():
-            self._unwanted(*answers.get())
-
-    def _unwanted(self, status: str, value: Any) -> None:
-        if status == "ok" and isinstance(value, list):
-            self.release(lease_of("", value))
 
     def _receive(self, item: Any) -> None:
         with self._lock:
@@ -183,12 +164,13 @@ class WorkerLink:
             answers_to = self._pending.get(number)
         if answers_to is not None:
             answers_to.put((status, value))
-        else:
-            self._unwanted(status, value)  # granted after the caller had given up
 
 
-def worker_link(config: pytest.Config) -> WorkerLink | None:
-    """Return the link of an xdist worker, or None in a controller, a serial run or without our plugin there."""
+def worker_link(config: pytest.Config, option: str | None = None) -> WorkerLink | None:
+    """Return the link of an xdist worker, or None in a controller, a serial run or without our plugin there.
+
+    `option` is the worker's own `--gpu-machine`.
+    """
     given = getattr(config, "workerinput", {})
     channel = given.get(KEY, {}).get("channel")
-    return None if channel is None else WorkerLink(channel, given["workerid"])
+    return None if channel is None else WorkerLink(channel, given["workerid"], option)

@@ -28,7 +28,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """Groups to ask the broker for, and which of them serves which demand."""
+    """Groups to ask for, and which of them serves which demand."""
 
     groups: tuple[Group, ...]
     roles: Mapping[str, int] = field(default_factory=dict)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
 from pytest_gpucoexist.model.plan import is_promised
+from pytest_gpucoexist.placement.grant import CANCELLED
 from pytest_gpucoexist.session.fixture_needs import our_fixtures
 from pytest_gpucoexist.session.frameworks import framework_of_report
+from pytest_gpucoexist.session.holds import holds_of
 from pytest_gpucoexist.session.leasing import HOLDING, LACKING, hold, let_go
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuProtocol"]
 
-HOLD_ERROR = pytest.StashKey[str]()
+HOLD_ERROR = pytest.StashKey[GpuCoexistError]()
 """On an item: why its devices cannot be held."""
 
 REFUSED = pytest.StashKey[bool]()
@@ -45,6 +47,8 @@ class GpuProtocol:
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
         """Hold the devices around everything: set-up, reruns, other plugins' timers."""
+        if item.stash.get(CANCELLED, False):
+            return (yield)  # a prediction of `--gpu-dist` that did not come true: nothing is run here
         decision = self._session.decision(item)
         if self._session.is_worker and (stopped := self._session.stopped):
             # The controller ends the run, but would wait for every test that it has handed out already.
@@ -55,20 +59,29 @@ class GpuProtocol:
             del item.stash[HOLD_ERROR]
         if not self._session.options.observe or our_fixtures(item):
             try:
-                holding = hold(self._session, item, nextitem, decision)
+                holding = hold(self._session, item, decision)
             except GpuCoexistError as error:
-                item.stash[HOLD_ERROR] = str(error)
+                item.stash[HOLD_ERROR] = error
         try:
             return (yield)
         finally:
-            if holding is not None:
-                let_go(holding)
+            let_go(self._session, item, nextitem, holding)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, object, object]:
+        """Release what wider scopes held, when pytest has torn down what a run that was stopped left standing."""
+        try:
+            return (yield)
+        finally:
+            holds_of(self._session).release()
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Skip or fail what cannot run, before any fixture (and so before `setUpClass`)."""
         decision = self._session.decision(item)
-        if HOLD_ERROR in item.stash:
-            self._refuse(item, item.stash[HOLD_ERROR])
+        if (error := item.stash.get(HOLD_ERROR, None)) is not None:
+            if isinstance(error, DeviceBusyError) and self._session.options.busy == "skip":
+                pytest.skip(str(error))
+            self._refuse(item, str(error))
         if decision is None or self._session.options.observe or decision.outcome == "run":
             return
         reason = decision.reason or ""
@@ -104,7 +117,8 @@ class GpuProtocol:
                 reason = _reason(report)
                 lacking = framework_of_report(report) or item.stash.get(LACKING, None) == reason
                 item.stash[SKIPPED] = "missing" if lacking else "not_run", reason
-                if decision.outcome != "run" and report.when == "setup" and isinstance(report.longrepr, tuple):
+                refused = decision.outcome != "run" or HOLD_ERROR in item.stash
+                if refused and report.when == "setup" and isinstance(report.longrepr, tuple):
                     # The skip was raised here; a person looks for it at the test.
                     path, line, _ = item.reportinfo()
                     report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
@@ -138,6 +152,8 @@ class GpuProtocol:
         return {
             "requirement": decision.need.describe() or "malformed",
             "devices": [_plain(DeviceUse.of(gpu, simulated=simulated)) for gpu in gpus],
+            "shares": dict(holding.shares) if holding is not None else {},
+            "waited_s": round(holding.waited_s, 3) if holding is not None else 0.0,
             "numa_node": nodes.pop() if len(nodes) == 1 else None,
             "gpu_outcome": outcome,
             "reason": reason,
@@ -154,10 +170,10 @@ def _outcome(item: pytest.Item, decision: Decision, *, simulated: bool) -> tuple
         return "unfit", item.stash[LOST]
     if decision.outcome != "run":
         return ("not_run" if decision.outcome == "error" else decision.outcome), decision.reason
+    if HOLD_ERROR in item.stash:
+        return "busy", str(item.stash[HOLD_ERROR])
     if skipped := item.stash.get(SKIPPED, None):
         return skipped
-    if HOLD_ERROR in item.stash:
-        return "busy", item.stash[HOLD_ERROR]
     return ("simulated" if simulated else "ran"), None
 
 

@@ -1,4 +1,4 @@
-"""The session's one object: options, machine, decisions, broker. Nothing is discovered before somebody asks."""
+"""The session's one object: options, machine, decisions, leases. Nothing is discovered before somebody asks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_gpucoexist.leases.lease import Leaser
     from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.model.plan import Decision as Decision  # noqa: PLC0414  others take it from here
     from pytest_gpucoexist.model.requirement import Need
+    from pytest_gpucoexist.model.timeline import Timeline
     from pytest_gpucoexist.model.verdicts import Judgement
     from pytest_gpucoexist.session.ledger import Ledger
     from pytest_gpucoexist.session.link_worker import WorkerLink
     from pytest_gpucoexist.session.needs import Needs
     from pytest_gpucoexist.session.options import Options
-    from pytest_gpucoexist.session.wire import Leaser
 
 __all__ = ["DECISION", "GPU_SESSION", "GpuSession"]
 
@@ -32,6 +33,8 @@ class GpuSession:
         self.config = config
         self.options = options
         self.link: WorkerLink | None = None  # a worker has one, to the controller
+        self.home: tuple[str, ...] | None = None  # a worker's own devices, with `--gpu-workers`
+        self.apart: dict[tuple[str | None, ...], list[str]] = {}  # a controller's workers on each other machine
         self.selected = 0
         self.selected_needs: tuple[Need, ...] = ()
         self.ledger: Ledger | None = None
@@ -39,11 +42,16 @@ class GpuSession:
         self.unmet: tuple[str, ...] = ()
         self.started_s = time.time()
         self.judgement: Judgement | None = None
+        self.timeline: Timeline | None = None  # of a run with `--gpu-dist`, once it is over
         self._needs: Needs | None = None
         self.lost: dict[str, str] = {}
         self._machine: Machine | None = None
         self._judged = False
-        self._broker: Leaser | None = None
+        self.preferred: tuple[str, ...] = ()  # devices to be given first, where a test has the choice
+        self._leaser: Leaser | None = None
+        self.rank_leaser: Leaser | None = None  # of a rank of a job, which asks together with the others
+        self._run_id: str | None = None
+        self._gpu_items: tuple[pytest.Item, ...] | None = None
         self._gate_properties: list[tuple[str, str]] | None = None
         self._decisions: dict[Need, Decision] = {}
         # In a controller the thread that serves the workers asks too, and in a test any thread of its own.
@@ -53,6 +61,11 @@ class GpuSession:
     def is_worker(self) -> bool:
         """Whether this process is a worker of pytest-xdist, which never writes anything."""
         return hasattr(self.config, "workerinput")
+
+    @property
+    def teller(self) -> WorkerLink | None:
+        """Who tells this worker about its machine; None where it is to find out itself, as on another machine."""
+        return None if self.link is None or self.link.apart else self.link
 
     @property
     def is_asked(self) -> bool:
@@ -85,17 +98,34 @@ class GpuSession:
         return self._needs
 
     @property
-    def broker(self) -> Leaser:
-        """Who gives devices to tests: the controller's broker, reached through the link on a worker."""
+    def leaser(self) -> Leaser:
+        """What gives devices to tests of this process, so that no other process of the machine has them too."""
         with self._lock:
-            if self._broker is None:
-                if self.link is not None:
-                    self._broker = self.link
-                else:
-                    from pytest_gpucoexist.leases.broker import Broker
+            if self.rank_leaser is not None:
+                return self.rank_leaser
+            if self._leaser is None:
+                from pytest_gpucoexist.session.leasers import make_leaser
 
-                    self._broker = Broker(self.machine, holder="this process")
-            return self._broker
+                self._leaser = make_leaser(self)
+            return self._leaser
+
+    @property
+    def run_id(self) -> str:
+        """What names this run among all that use the machine; the same for all its workers."""
+        if self._run_id is None:
+            given = getattr(self.config, "workerinput", {}).get("testrunuid")
+            if given is None:
+                import uuid
+
+                given = uuid.uuid4().hex
+            self._run_id = str(given)
+        return self._run_id
+
+    def gpu_items(self, session: pytest.Session) -> Sequence[pytest.Item]:
+        """Return the tests of this run that may need a GPU."""
+        if self._gpu_items is None:
+            self._gpu_items = tuple(self.needs.select(session.items))
+        return self._gpu_items
 
     def machine(self, ask: Sequence[str] = (), needed: Sequence[str] | None = None) -> Machine:
         """Return the machine, with what the vendor libraries in `ask` (`nvidia`, `amd`) know.
@@ -121,19 +151,37 @@ class GpuSession:
             return known
 
     def _look(self, ask: tuple[str, ...]) -> Machine:
-        if self.link is not None:
-            return self.link.machine(ask)
-        from pytest_gpucoexist.session.discovery import discover_machine
+        found = None if self.teller is None else self.teller.machine(ask)
+        if found is None:
+            from pytest_gpucoexist.session.discovery import discover_machine
 
-        return discover_machine(self.config, self.options, ask)
+            found = discover_machine(self.config, self.options, ask)
+        return self._at_home(found)
+
+    def _at_home(self, machine: Machine) -> Machine:
+        """Apply the masks of this worker's home, which the controller and a recording do not have."""
+        if self.home is None:
+            return machine
+        from pytest_gpucoexist.session.home import masked
+
+        return masked(machine)
+
+    @property
+    def collecting_machine(self) -> Machine:
+        """The machine by which tests are made: all workers must make the same ones, whatever each of them sees."""
+        if self.link is None:
+            return self.machine()
+        from pytest_gpucoexist.session.home import machine_to_collect
+
+        return machine_to_collect(self, self.link)
 
     def _judge(self, machine: Machine, needed: Sequence[str]) -> Machine:
-        if self.link is not None:
+        if self.teller is not None:
             from pytest_gpucoexist.session.gating import warn_of_unheard
 
-            judged = self.link.judged(needed)
-            warn_of_unheard(self.config, self.link.said.get("heard", ()))
-            return judged
+            judged = self.teller.judged(needed)
+            warn_of_unheard(self.config, self.teller.said.get("heard", ()))
+            return machine if judged is None else self._at_home(judged)
         from pytest_gpucoexist.session.gating import judge_session
 
         self.judgement = judge_session(self, machine, needed)
@@ -168,6 +216,10 @@ class GpuSession:
         needs = tuple(needs)
         needed = needed_vendors(needs) if judge else None
         machine = self.machine((), needed)
+        if self.link is not None and self.link.apart:
+            from pytest_gpucoexist.session.remote import tell_apart
+
+            tell_apart(self, self.link, machine)
         if self.stopped is not None:
             from pytest_gpucoexist.errors import GpuCoexistError
 
@@ -180,7 +232,7 @@ class GpuSession:
         """Why the gates end this run (`--gpu-gate-policy=stop`), if they do."""
         from pytest_gpucoexist.session.gating import stop_words
 
-        return stop_words(self) if self.link is None else self.link.said.get("stop")
+        return stop_words(self) if self.teller is None else self.teller.said.get("stop")
 
     def said(self) -> dict[str, Any]:
         """Return what workers must know of the judgement, and stop the run where the gates end it."""
@@ -195,10 +247,10 @@ class GpuSession:
         if self._gate_properties is None:  # the same for every report of every test
             from pytest_gpucoexist.session.gating import junit_properties
 
-            if self.link is None:
+            if self.teller is None:
                 self._gate_properties = junit_properties(self)
             else:
-                self._gate_properties = [(name, value) for name, value in self.link.said.get("properties", ())]
+                self._gate_properties = [(name, value) for name, value in self.teller.said.get("properties", ())]
         return self._gate_properties
 
     def decide(self, need: Need) -> Decision:
@@ -209,6 +261,10 @@ class GpuSession:
 
             machine = self.prepare({*self.selected_needs, need})
             decision = decide(need, machine, stand_ins=self.options.simulate or self.hypothetical)
+            if decision.outcome == "masked" and self.home is not None:
+                from pytest_gpucoexist.session.home import explained
+
+                decision = explained(decision)
             self._decisions[need] = decision
         return decision
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from pytest_gpucoexist.leases.broker import Lease
-    from pytest_gpucoexist.model.matching import Group
-
-__all__ = ["END", "KEY", "Channel", "Leaser", "lease_of", "place", "send"]
+__all__ = ["END", "KEY", "Channel", "place", "send"]
 
 KEY = "gpucoexist"
 """Our entry in `workerinput`."""
@@ -31,26 +28,6 @@ class Channel(Protocol):
         ...
 
 
-class Leaser(Protocol):
-    """What gives devices to tests: the broker in this process, or the controller's through a link."""
-
-    def acquire(
-        self,
-        groups: Sequence[Group],
-        owner: str,
-        preferred: Sequence[str] = (),
-        *,
-        closest_pair: bool = False,
-        timeout_s: float | None = None,
-    ) -> Lease:
-        """Wait for distinct devices for all groups and hold them."""
-        ...
-
-    def release(self, lease: Lease) -> None:
-        """Give them back."""
-        ...
-
-
 def place() -> list[str | None]:
     """Host name and boot id: two processes with the same pair see the same devices."""
     from pytest_gpucoexist.host import local_host
@@ -63,16 +40,9 @@ def place() -> list[str | None]:
     return [host.name, boot_id]
 
 
-def lease_of(owner: str, value: Sequence[Any]) -> Lease:
-    from pytest_gpucoexist.leases.broker import Lease
-
-    number, devices = value
-    return Lease(owner=owner, devices=tuple(tuple(group) for group in devices), number=number)
-
-
 def send(channel: Channel, message: object) -> None:
     try:
         channel.send(message)
     except OSError:
-        # The other side is gone; `pytest_testnodedown` or the end of the channel takes care of what it held.
+        # The other side is gone; `pytest_testnodedown` or the end of the channel says so.
         return

@@ -50,7 +50,10 @@ workers = pytest.mark.parametrize("workers", [0, 2], ids=["serial", "n2"])
 # The same, where the way with workers differs in nothing but time.
 workers_slow = pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)], ids=["serial", "n2"])
 
-# What is held when all is over, as the one broker of the session knows it: in a serial run or in the controller.
+# Where pytest's temporary folders are, and where leases are kept: a folder of each test.
+_KEPT = {"PYTEST_DEBUG_TEMPROOT", "PYTEST_GPU_LEASE_DIR"}
+
+# What a process still holds when all is over: of a serial run and of each worker.
 _CONFTEST = """
 import json, os, time
 import pytest
@@ -64,8 +67,8 @@ def note(kind, value):
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
-    if not hasattr(config, "workerinput") and GPU_SESSION in config.stash:
-        note("held", dict(config.stash[GPU_SESSION].broker.held()))
+    if GPU_SESSION in config.stash:
+        note("held", dict(config.stash[GPU_SESSION].leaser.held()))
 
 def wait_for(path):
     while not os.path.exists(os.path.join(HERE, path)):
@@ -115,7 +118,7 @@ class Suite:
         argv += [*(["-n", str(workers)] if workers else []), *args]
         with pytest.MonkeyPatch.context() as patch:
             for name in tuple(os.environ):
-                if name.startswith("PYTEST_") and name != "PYTEST_DEBUG_TEMPROOT":
+                if name.startswith("PYTEST_") and name not in _KEPT:
                     patch.delenv(name)
                 if name.startswith("COV") and self._python != sys.executable:
                     # Our own measurement must not start in an environment where pytest-cov measures.
@@ -132,8 +135,10 @@ class Suite:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def held(self) -> dict[str, str]:
-        """Return what was still held when the last run was over: device → owner."""
-        held: dict[str, str] = self.noted("held")[-1]
+        """Return what some process still held when a run was over: device → owner."""
+        held: dict[str, str] = {}
+        for each in self.noted("held"):
+            held |= each
         return held
 
     def records(self, report: str = "report.json") -> dict[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ def pytest_gpucoexist_machine(config, machine):
     return replace(machine, simulated=False, numa_nodes=nodes)
 
 def held(request):
-    return dict(request.config.stash[GPU_SESSION].broker.held())
+    return dict(request.config.stash[GPU_SESSION].leaser.held())
 """
 
 SUITE = """
@@ -84,7 +84,7 @@ def test_leaving_the_debugger_ends_the_run_and_frees_the_device(suite: Suite) ->
         from conftest import GPU_SESSION
 
         def test_fails(request, cuda_gpu):
-            held = dict(request.config.stash[GPU_SESSION].broker.held())
+            held = dict(request.config.stash[GPU_SESSION].leaser.held())
             assert 0
 
         def test_after(cuda_gpu): pass

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError, UserError, error_named
-from pytest_gpucoexist.leases.broker import Broker, Lease
-from pytest_gpucoexist.model.matching import Group
-from pytest_gpucoexist.model.requirement import Requirement
 from pytest_gpucoexist.session import link_worker, wire
-from pytest_gpucoexist.session.link import ControllerLink, WorkerLink, worker_link
-from tests.fixtures.machines import NVIDIA0, NVIDIA1, workstation
+from pytest_gpucoexist.session.link import END, ControllerLink, WorkerLink, worker_link
+from tests.fixtures.machines import workstation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -83,22 +80,21 @@ class Controller:
     def __init__(self) -> None:
         self.machine = workstation()
         self.asked: list[tuple[str, ...]] = []
-        self.broker = Broker(lambda: self.machine)
-        self.link = ControllerLink(self.discover, self.broker)
+        self.link = ControllerLink(self.discover)
         self.nodes: dict[str, Node] = {}
 
     def discover(self, ask: Sequence[str], needed: Sequence[str] | None = None) -> Machine:
         self.asked.append(tuple(ask))
         return self.machine
 
-    def worker(self, name: str) -> WorkerLink:
+    def worker(self, name: str, option: str | None = None) -> WorkerLink:
         node = self.nodes[name] = Node(name)
         self.link.pytest_configure_node(node)
         far = End()
         far.other, node.gateway.end.other = node.gateway.end, far
         node.workerinput["gpucoexist"]["channel"] = far
         config = cast("pytest.Config", type("Config", (), {"workerinput": node.workerinput}))
-        made = worker_link(config)
+        made = worker_link(config, option)
         assert made is not None
         return made
 
@@ -112,10 +108,6 @@ def controller() -> Iterator[Controller]:
     yield made
     made.link.pytest_unconfigure()
     assert made.link._thread is None or not made.link._thread.is_alive()
-
-
-def group(*candidates: str, count: int = 1) -> Group:
-    return Group(requirement=Requirement(count=count, features=("ecc",)), candidates=candidates)
 
 
 def test_nothing_starts_before_somebody_asks(controller: Controller) -> None:
@@ -134,50 +126,41 @@ def test_every_worker_gets_the_same_machine(controller: Controller) -> None:
     assert controller.asked == [(), (), ("amd", "nvidia")], "what a worker knows it does not ask again"
 
 
-def test_leases_exclude_each_other(controller: Controller) -> None:
-    one, two = controller.worker("gw0"), controller.worker("gw1")
-    first = one.acquire([group(NVIDIA0, NVIDIA1)], "test", preferred=[NVIDIA1])
-    assert first.devices == ((NVIDIA1,),)
-    assert first.owner == "test"
-    second = two.acquire([group(NVIDIA0, NVIDIA1)], "test")
-    assert second.keys == (NVIDIA0,)
-    arrived: queue.SimpleQueue[Lease] = queue.SimpleQueue()
-    thread = threading.Thread(target=lambda: arrived.put(one.acquire([group(NVIDIA0)], "next")))
-    one.release(first)
-    thread.start()
-    two.release(second)
-    assert arrived.get(timeout=30).keys == (NVIDIA0,)
-    thread.join()
-
-
-def test_closest_pair_and_preference_cross_over(controller: Controller) -> None:
+def test_verbs_of_ones_own(controller: Controller) -> None:
     worker = controller.worker("gw0")
-    lease = worker.acquire([group(NVIDIA0, NVIDIA1), group(NVIDIA0, NVIDIA1)], "test", closest_pair=True)
-    assert set(lease.keys) == {NVIDIA0, NVIDIA1}
+    heard: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    controller.link.on("told", lambda who, value: heard.put((who, value)))
+    controller.link.on("asked", lambda who, value: [who, value])
+    worker.tell("told", {"a": 1})
+    assert heard.get(timeout=30) == ("gw0", {"a": 1})
+    assert worker.ask("asked", 2) == ["gw0", 2]
+    pushed: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    worker.on("news", pushed.put)
+    controller.link.push("gw0", "news", [3])
+    assert pushed.get(timeout=30) == [3]
+    controller.link.push("gw7", "news", [3])  # nobody of that name: nothing happens
 
 
 @pytest.mark.parametrize("how", ["channel", "node"])
-def test_lost_worker_frees_its_devices(controller: Controller, how: str) -> None:
-    one, two = controller.worker("gw0"), controller.worker("gw1")
-    one.acquire([group(NVIDIA0)], "dies here")
+def test_the_end_of_a_worker_is_told(controller: Controller, how: str) -> None:
+    worker = controller.worker("gw0")
+    ends: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    controller.link.on(END, lambda who, value: ends.put((who, value)))
+    worker.machine()
     if how == "channel":
         controller.cut("gw0")
     else:
         controller.link.pytest_testnodedown(controller.nodes["gw0"], "Not properly terminated")
-    assert two.acquire([group(NVIDIA0)], "next", timeout_s=30).keys == (NVIDIA0,)
-    one.release(Lease(owner="dies here", devices=(), number=1))
+    assert ends.get(timeout=30) == ("gw0", None)
 
 
 def test_errors_keep_their_kind(controller: Controller) -> None:
-    worker = controller.worker("gw0")
-    with pytest.raises(GpuCoexistError, match="asks for more distinct devices"):
-        worker.acquire([group(NVIDIA0), group(NVIDIA0)], "test")
-    lease = worker.acquire([group(NVIDIA0)], "test")
-    other = controller.worker("gw1")
-    other.acquire([group(NVIDIA1)], "other")
-    with pytest.raises(DeviceBusyError, match="does not wait for more"):
-        other.acquire([group(NVIDIA0)], "other")
-    worker.release(lease)
+    def refuse(_who: str, value: Any) -> None:
+        raise UserError(f"no {value}")
+
+    controller.link.on("asked", refuse)
+    with pytest.raises(UserError, match="no thing"):
+        controller.worker("gw0").ask("asked", "thing")
 
 
 def test_failure_in_the_controller_reaches_the_worker(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,17 +172,19 @@ def test_failure_in_the_controller_reaches_the_worker(controller: Controller, mo
         controller.worker("gw0").machine()
 
 
-def test_worker_on_another_host_is_refused(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_on_another_machine_is_on_its_own(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = controller.worker("gw0")
     monkeypatch.setattr(link_worker, "place", lambda: ["elsewhere", "5b0f6a4e"])
-    with pytest.raises(UserError, match=r"this xdist worker runs on elsewhere .boot id 5b0f6a4e., the controller on"):
-        worker.machine()
+    assert worker.machine() is None
+    assert worker.apart is True
+    assert worker.machine(collecting=True) == controller.machine, "all collect the same tests"
 
 
-def test_simulated_machine_is_the_same_everywhere(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replayed_machine_is_the_same_everywhere(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     controller.machine = workstation(simulated=True)
+    controller.link._option = "demo"
     monkeypatch.setattr(link_worker, "place", lambda: ["elsewhere", None])
-    assert controller.worker("gw0").machine().simulated
+    assert controller.worker("gw0", "demo").machine() == controller.machine
 
 
 def test_place_is_this_boot_of_this_host() -> None:
@@ -225,40 +210,50 @@ def test_place_without_a_boot_id(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_hangs_when_the_controller_is_gone(controller: Controller) -> None:
     worker = controller.worker("gw0")
-    controller.worker("gw1").acquire([group(NVIDIA0)], "one")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_who: str, _value: Any) -> None:
+        begun.set()
+        go_on.wait(30)
+
+    controller.link.on("asked", slow)
     failed: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    gone: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    worker.on(END, gone.put)
 
     def wait() -> None:
         try:
-            worker.acquire([group(NVIDIA0)], "two")
+            worker.ask("asked")
         except GpuCoexistError as error:
             failed.put(error)
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while len(worker._pending) == 0:
-        thread.join(0.001)
+    assert begun.wait(30)
     controller.cut("gw0")
     assert "the pytest controller is gone" in str(failed.get(timeout=30))
+    assert gone.get(timeout=30) is None
     thread.join()
+    go_on.set()
     with pytest.raises(GpuCoexistError, match="the pytest controller is gone"):
         worker.machine()
 
 
-def test_grant_after_a_timeout_is_given_back(controller: Controller) -> None:
-    one, two = controller.worker("gw0"), controller.worker("gw1")
-    lease = one.acquire([group(NVIDIA0)], "one")
-    with pytest.raises(DeviceBusyError, match="no device became free"):
-        two.acquire([group(NVIDIA0)], "two", timeout_s=0)
-    one.release(lease)
-    assert one.acquire([group(NVIDIA0)], "three", timeout_s=30).keys == (NVIDIA0,)
+def test_an_answer_that_nobody_waits_for_any_more(controller: Controller) -> None:
+    worker = controller.worker("gw0")
+    go_on = threading.Event()
+    controller.link.on("asked", lambda _who, _value: go_on.wait(30))
+    with pytest.raises(GpuCoexistError, match="gave no answer to 'asked' within 0 s"):
+        worker.ask("asked", timeout_s=0)
+    go_on.set()
+    assert worker.machine() == controller.machine, "the late answer is nobody's"
 
 
 def test_forked_child_is_told_so(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = controller.worker("gw0")
     monkeypatch.setattr(worker, "_pid", 1)
     with pytest.raises(GpuCoexistError, match="a forked child cannot speak to the pytest controller"):
-        worker.acquire([group(NVIDIA0)], "child")
+        worker.ask("anything")
 
 
 def test_no_link_without_a_controller_of_ours() -> None:
@@ -282,16 +277,6 @@ def test_controller_that_ended_before_the_first_question(controller: Controller)
     for _ in range(2):
         with pytest.raises(GpuCoexistError, match="the pytest controller is gone"):
             worker.machine()
-
-
-def test_grant_in_the_moment_of_the_time_out_is_given_back(controller: Controller) -> None:
-    worker = controller.worker("gw0")
-    answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-    lease = worker.acquire([group(NVIDIA0)], "test")
-    answers.put(("ok", [lease.number, [[NVIDIA0]]]))
-    worker._give_back(answers)
-    worker.machine()  # answered in order: the release has been heard
-    assert controller.broker.held() == {}
 
 
 def test_unknown_error_of_a_controller_is_still_ours() -> None:

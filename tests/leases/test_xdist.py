@@ -178,23 +178,6 @@ def test_wider_scopes_on_each_worker(suite: Suite) -> None:
     assert_exclusive(suite.pytester.path)
 
 
-def test_worker_elsewhere_fails_its_tests_and_says_so(suite: Suite) -> None:
-    suite.pytester.makeconftest(
-        (suite.pytester.path / "conftest.py").read_text()
-        + """
-
-def pytest_configure(config):
-    if hasattr(config, "workerinput"):  # the environment also tells of a worker that runs this suite
-        from pytest_gpucoexist.session import link_worker
-        link_worker.place = lambda: ["node17", "0b1c2d3e"]
-"""
-    )
-    suite.pytester.makepyfile("def test_gpu(cuda_gpu): pass\ndef test_cpu(): pass")
-    result = suite.run(workers=1)
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*this xdist worker runs on node17*one pytest per machine*"])
-
-
 def test_simulated_devices_are_leased_too(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMULATED", "1")
     suite.pytester.makepyfile(MANY)

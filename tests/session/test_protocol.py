@@ -30,7 +30,7 @@ def test_devices_are_held_before_other_plugins_wrap_the_test_and_released_after(
         from pytest_gpucoexist.session.state import GPU_SESSION
 
         def held(item):
-            return sorted(item.config.stash[GPU_SESSION].broker.held())
+            return sorted(item.config.stash[GPU_SESSION].leaser.held())
 
         @pytest.hookimpl(wrapper=True, tryfirst=True)
         def pytest_runtest_protocol(item):
@@ -43,7 +43,7 @@ def test_devices_are_held_before_other_plugins_wrap_the_test_and_released_after(
 
         @pytest.hookimpl(trylast=True)
         def pytest_sessionfinish(session):
-            assert not session.config.stash[GPU_SESSION].broker.held()
+            assert not session.config.stash[GPU_SESSION].leaser.held()
         """
     )
     pytester.makepyfile(
@@ -106,9 +106,10 @@ def test_devices_that_can_never_be_held_together_fail_the_test(session: Session,
         from pytest_gpucoexist.errors import GpuCoexistError
         from pytest_gpucoexist.session.state import GPU_SESSION
         class Nobody:
+            def held(self): return {}
             def acquire(self, *args, **kwargs): raise GpuCoexistError("no two of them")
         def pytest_collection_modifyitems(config):
-            config.stash[GPU_SESSION]._broker = Nobody()
+            config.stash[GPU_SESSION]._leaser = Nobody()
         """
     )
     pytester.makepyfile("def test_it(gpu): pass")

@@ -1,0 +1,39 @@
+"""What gives devices to this process, by the options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.leases.lease import Leaser
+    from pytest_gpucoexist.session.state import GpuSession
+
+__all__ = ["make_leaser"]
+
+
+def make_leaser(session: GpuSession) -> Leaser:
+    """Return the leaser of a session: of the machine, or with `--gpu-lease=off` of this process alone.
+
+    A replayed machine is leased under its own name, wherever it was recorded. Raises UserError where the folder of
+    leases cannot be used.
+    """
+    options = session.options
+    if options.lease == "off":
+        from pytest_gpucoexist.session.unleased import Unleased
+
+        return Unleased(session.machine)
+    from pytest_gpucoexist.host import local_host
+    from pytest_gpucoexist.leases.machine import open_leaser
+    from pytest_gpucoexist.session.discovery import session_host
+
+    # A machine that was read from JSON has no host; one that a plugin calls real is this one.
+    host = session_host(session.config, options) or local_host()
+    return open_leaser(
+        session.machine,
+        host,
+        lease_dir=options.lease_dir,
+        session=session.run_id,
+        worker=getattr(session.config, "workerinput", {}).get("workerid"),
+        default_memory_bytes=options.default_memory_bytes,
+        busy=options.busy,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,141 @@
+"""Waiting for devices that others hold: for how long, what is said meanwhile, and when a test gives up."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.errors import DeviceBusyError
+from pytest_gpucoexist.model.matching import choose
+from pytest_gpucoexist.session.waitwords import busy_words, gave_up_words, waiting_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_gpucoexist.leases.lease import Holder, Lease, Waiting
+    from pytest_gpucoexist.model.groups import Group
+    from pytest_gpucoexist.session.link_controller import ControllerLink
+    from pytest_gpucoexist.session.state import GpuSession
+
+__all__ = ["FIRST_LINE_S", "NEXT_LINE_S", "Watch", "hear_waits", "say_wait", "wait_for"]
+
+FIRST_LINE_S = 2.0
+"""How long a test waits before the terminal says so."""
+
+NEXT_LINE_S = 30.0
+"""How long until the terminal says it again."""
+
+VERB = "waits"
+"""Under which a worker's lines cross to the controller."""
+
+
+def wait_for(
+    session: GpuSession, groups: Sequence[Group], owner: str, *, closest_pair: bool = False
+) -> tuple[Lease, float]:
+    """Acquire devices, as long as `--gpu-wait` allows; return the lease and for how many seconds it was waited for.
+
+    A process that holds devices already does not wait. Raises DeviceBusyError, which names the holders, and
+    GpuCoexistError where the devices could never be had together.
+    """
+    leaser = session.leaser
+    held = leaser.held()
+    watch = Watch(session, groups, owner)
+    started = time.monotonic()
+    try:
+        lease = leaser.acquire(
+            groups,
+            owner,
+            session.preferred,
+            closest_pair=closest_pair,
+            timeout_s=0 if held else None,
+            on_wait=None if held else watch,
+        )
+    except DeviceBusyError as error:
+        if not held:
+            raise
+        raise DeviceBusyError(f"{error}; {_why_at_once(held, owner)}") from None
+    return lease, time.monotonic() - started
+
+
+def _why_at_once(held: dict[str, str], owner: str) -> str:
+    earlier = [key for key, holder in held.items() if holder != owner]
+    if earlier:
+        return (
+            f"this process does not wait, because it still holds {', '.join(earlier)} from an earlier test: for a "
+            "device of a wider scope use class_gpu, module_gpu or session_gpu, which take at their first test what "
+            "their scope needs"
+        )
+    return "a test that holds devices does not wait for more: ask for all of them with its marks"
+
+
+class Watch:
+    """Hears about a wait, from its beginning and then about every second, and ends it by raising DeviceBusyError.
+
+    Only the time counts in which somebody else than the workers of this session holds what the test could use:
+    their turns are the suite's own length.
+    """
+
+    def __init__(
+        self,
+        session: GpuSession,
+        groups: Sequence[Group],
+        owner: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`owner` waits for `groups`."""
+        self._session = session
+        self._groups = groups
+        self._owner = owner
+        self._clock = clock
+        self._last: float | None = None
+        self._counting = False
+        self._counted_s = 0.0
+        self._next_line_s = FIRST_LINE_S
+
+    def __call__(self, waiting: Waiting) -> None:
+        """Take note of the wait. Raises DeviceBusyError when it has lasted long enough."""
+        options = self._session.options
+        now = self._clock()
+        if self._last is not None and self._counting:
+            self._counted_s += now - self._last
+        self._last = now
+        self._counting = not waiting.holders or any(self._is_strange(holder) for holder in waiting.holders)
+        machine = self._session.machine()
+        if options.busy in {"skip", "fail"} and (elsewhere := self._hopeless(waiting)):
+            raise DeviceBusyError(busy_words(self._owner, elsewhere, machine, time.time()))
+        if self._counting and self._counted_s >= options.wait_s:
+            words = gave_up_words(self._owner, waiting, self._groups, machine, time.time(), options.wait_s)
+            raise DeviceBusyError(words)
+        if waiting.waited_s >= self._next_line_s:
+            self._next_line_s = waiting.waited_s + NEXT_LINE_S
+            say_wait(self._session, waiting_words(self._owner, waiting, self._groups, machine, time.time()))
+
+    def _is_strange(self, holder: Holder) -> bool:
+        return holder.kind != "lease" or holder.session is None or holder.session != self._session.run_id
+
+    def _hopeless(self, waiting: Waiting) -> list[Holder]:
+        """Return who uses devices without a lease, where the test cannot be served beside them."""
+        elsewhere = [holder for holder in waiting.holders if holder.kind == "elsewhere"]
+        taken = {holder.key for holder in elsewhere}
+        free = {key for group in self._groups for key in group.candidates} - taken
+        served = elsewhere and choose(self._groups, free, self._session.machine())
+        return [] if served else elsewhere
+
+
+def say_wait(session: GpuSession, line: str) -> None:
+    """Say a line about a wait on this terminal, or on the controller's."""
+    if session.link is not None:
+        worker = getattr(session.config, "workerinput", {}).get("workerid")
+        session.link.tell(VERB, f"[{worker}] {line}")
+    elif not session.is_worker:
+        from pytest_gpucoexist.session.speaking import say
+
+        say(session.config, line)
+
+
+def hear_waits(session: GpuSession, link: ControllerLink) -> None:
+    """Have the terminal of a controller say what its workers wait for."""
+    from pytest_gpucoexist.session.speaking import say_from_thread
+
+    link.on(VERB, lambda _worker, line: say_from_thread(session.config, str(line)))

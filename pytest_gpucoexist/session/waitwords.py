@@ -1,0 +1,103 @@
+"""Words about a wait: who holds what, since when. Pure functions over values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_gpucoexist.leases.lease import Holder, Waiting
+    from pytest_gpucoexist.model.groups import Group
+    from pytest_gpucoexist.model.machine import Machine
+
+__all__ = ["busy_words", "gave_up_words", "holder_words", "span", "waiting_words"]
+
+
+def span(seconds: float) -> str:
+    """Write a time as people say it.
+
+    >>> span(0.4), span(42), span(610), span(7300)
+    ('0 s', '42 s', '10 min', '2 h 1 min')
+    """
+    if seconds < 120:
+        return f"{int(seconds)} s"
+    minutes = int(seconds // 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+
+
+def waiting_words(owner: str, waiting: Waiting, groups: Sequence[Group], machine: Machine, now_s: float) -> str:
+    """Say that a test waits, for what, and who has it."""
+    return (
+        f"{owner} waits for {_wanted(groups, machine)} since {span(waiting.waited_s)}{_whom(waiting, machine, now_s)}"
+    )
+
+
+def gave_up_words(
+    owner: str, waiting: Waiting, groups: Sequence[Group], machine: Machine, now_s: float, wait_s: float
+) -> str:
+    """Say that a test has waited long enough."""
+    return (
+        f"{owner}: busy: {_wanted(groups, machine)} did not become free within {wait_s:g} s (--gpu-wait)"
+        f"{_whom(waiting, machine, now_s)}"
+    )
+
+
+def busy_words(owner: str, holders: Sequence[Holder], machine: Machine, now_s: float) -> str:
+    """Say that a test does not wait for those that use its devices without a lease."""
+    return (
+        f"{owner}: busy: {'; '.join(_each(holders, machine, now_s))} (--gpu-busy=wait waits, share goes on beside it)"
+    )
+
+
+def holder_words(holder: Holder, now_s: float) -> str:
+    """Describe who has a device: `alice's pytest (PID 4711, gw1, test_a.py::test_x), for 12 min, 8 GiB`."""
+    from pytest_gpucoexist.model.arguments import format_bytes
+
+    whose = holder.user or (None if holder.uid is None else f"uid {holder.uid}")
+    program = holder.program or {"lease": "a test session", "unknown": "somebody"}.get(holder.kind, "a process")
+    details = [f"PID {holder.pid}"] if holder.pid is not None else []
+    details += [each for each in (holder.worker, holder.test) if each]
+    text = f"{whose}'s {program}" if whose else program
+    text += f" ({', '.join(details)})" if details else ""
+    if holder.since_s is not None:
+        text += f", for {span(max(0.0, now_s - holder.since_s))}"
+    if holder.memory_bytes is not None:
+        text += f", {format_bytes(holder.memory_bytes)}"
+    return text
+
+
+_VERBS = {
+    "lease": "held by",
+    "elsewhere": "used without a lease by",
+    "leftover": "waiting for the memory that a holder left behind:",
+    "unknown": "held by",
+}
+
+
+def _each(holders: Iterable[Holder], machine: Machine, now_s: float) -> list[str]:
+    ids = {gpu.key: gpu.id for gpu in machine.gpus}
+    return [
+        f"{ids.get(holder.key, holder.key)} is {_VERBS[holder.kind]} {holder_words(holder, now_s)}"
+        for holder in holders
+    ]
+
+
+def _whom(waiting: Waiting, machine: Machine, now_s: float) -> str:
+    parts = _each(waiting.holders, machine, now_s)
+    if waiting.ahead:
+        parts.append(f"{waiting.ahead} before it in the queue")
+    return f": {'; '.join(parts)}" if parts else ""
+
+
+def _wanted(groups: Sequence[Group], machine: Machine) -> str:
+    ids = {gpu.key: gpu.id for gpu in machine.gpus}
+    texts = []
+    for group in groups:
+        names = [ids.get(key, key) for key in group.candidates]
+        count = group.requirement.count
+        few = count >= len(names) or (count == 1 and len(names) < 4)
+        texts.append((" and " if count > 1 else " or ").join(names) if few else f"{count} of {', '.join(names)}")
+    return " and ".join(dict.fromkeys(texts))
