@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["collected", "fail_collection"]
+
+RANK_GRACE_S = 10.0
+"""How long a test may go on when a rank of its job is gone."""
 
 
 def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequence[pytest.Item]) -> None:
@@ -49,6 +53,7 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
         # Also for malformed marks alone: xdist runs what else was collected, and such a test must not run as if it
         # needed nothing.
         config.pluginmanager.register(GpuProtocol(gpu_session), "gpucoexist-protocol")
+    lines = _join_ranks(gpu_session, session)
     if needs and not gpu_session.is_worker:
         # Workers ask the controller at their first GPU test; here a bad recording is still a usage error.
         try:
@@ -59,9 +64,31 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
 
                 stop_serial(session, gpu_session.stopped)
             raise pytest.UsageError(str(error)) from None
-        from pytest_gpucoexist.session.header import collection_header
+        from pytest_gpucoexist.session.header import CollectionHeader, collection_header
 
-        config.pluginmanager.register(collection_header(gpu_session), "gpucoexist-collected")
+        header = CollectionHeader([]) if gpu_session.link is not None else collection_header(gpu_session)
+        header.lines += lines
+        config.pluginmanager.register(header, "gpucoexist-collected")
+
+
+# Set by torchrun, Open MPI, MPICH and srun; nothing is imported without any.
+_LAUNCHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_NUM_TASKS")
+
+
+def _join_ranks(gpu_session: GpuSession, session: pytest.Session) -> list[str]:
+    """Meet the other ranks of this process's job, if it is a rank, and return what the header says of it."""
+    if not any(name in os.environ for name in _LAUNCHERS):
+        return []
+    from pytest_gpucoexist.session.rank_join import join_ranks, rank_line
+
+    job = join_ranks(gpu_session, session)
+    if job is None:
+        return []
+    from pytest_gpucoexist.session.ranks import RankProtocol
+
+    grace_s = min(RANK_GRACE_S, gpu_session.options.rank_deadline_s)
+    session.config.pluginmanager.register(RankProtocol(gpu_session, job, grace_s), "gpucoexist-ranks")
+    return [rank_line(job)]
 
 
 def fail_collection(session: pytest.Session, nodeid: str, message: str) -> None:

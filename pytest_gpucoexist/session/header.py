@@ -32,11 +32,11 @@ class CollectionHeader:
 
     def __init__(self, lines: list[str]) -> None:
         """`lines` are finished."""
-        self._lines = lines
+        self.lines = lines
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Show them below the number of collected tests."""
-        return self._lines
+        return self.lines
 
 
 def collection_header(session: GpuSession) -> CollectionHeader:

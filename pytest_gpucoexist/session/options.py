@@ -18,6 +18,7 @@ __all__ = ["DEFAULT_DEADLINE_S", "Options", "add_options", "read_options"]
 
 DEFAULT_DEADLINE_S = 5.0
 DEFAULT_WAIT_S = 600.0
+DEFAULT_RANK_DEADLINE_S = 120.0
 
 _REPORTS = (".json", ".html", ".md")
 _TRUE = {"1", "true", "yes", "on"}
@@ -70,6 +71,12 @@ _SPECS = (
         ("off", "narrow", "rotate"),
     ),
     _Spec("dist", "with xdist: hand tests out by what they need and what is free", "off|auto", ("off", "auto")),
+    _Spec(
+        "ranks",
+        "under torchrun, mpirun or srun: the ranks of a node decide and hold devices together, or each for itself",
+        "auto|off",
+        ("auto", "off"),
+    ),
     _Spec("report", "write the session's report; the suffix says how: .json, .html or .md", "FILE"),
     _Spec("mask-style", "how a visibility mask is written", "auto|index|uuid", ("auto", "index", "uuid")),
 )
@@ -97,6 +104,8 @@ class Options:
         self.busy: str = values["busy"]
         self.workers: str = values["workers"]
         self.dist: str = values["dist"]
+        self.ranks: str = values["ranks"]
+        self.rank_deadline_s: float = values["rank-deadline"]
         self.lease_dir: str | None = values["lease-dir"]
         self.default_memory_bytes: int | None = values["default-memory"]
         self.workers_per_device: int = values["workers-per-device"]
@@ -123,6 +132,9 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini(
         "gpu_helper_deadline", "seconds that a vendor library may take to answer, in a process of its own", default=None
     )
+    parser.addini(
+        "gpu_rank_deadline", "seconds that a rank may collect longer than the first that has collected", default=None
+    )
     parser.addini("gpu_lease_dir", "the folder where leases are kept (default: /run/gpucoexist, if it is there)")
     parser.addini("gpu_default_memory", "memory that a test without memory= is taken to need, e.g. 2 GiB", default=None)
     parser.addini("gpu_workers_per_device", "xdist workers for each device that tests can use", default=None)
@@ -147,6 +159,8 @@ def read_options(config: pytest.Config) -> Options:
     values["promises"] = _promises(values["require"])
     where, raw = _lookup(config, "helper-deadline")
     values["helper-deadline"] = _deadline(where, raw)
+    where, raw = _lookup(config, "rank-deadline")
+    values["rank-deadline"] = _deadline(where, raw, DEFAULT_RANK_DEADLINE_S)
     values["wait"] = _wait(*_lookup(config, "wait"))
     values["lease-dir"] = _lookup(config, "lease-dir")[1] or None
     values["default-memory"] = _memory(*_lookup(config, "default-memory"))
@@ -196,9 +210,9 @@ def _switch(where: str, raw: Any) -> bool:
     raise pytest.UsageError(f"{where}: {raw!r} is not one of true, false")
 
 
-def _deadline(where: str, raw: Any) -> float:
+def _deadline(where: str, raw: Any, default_s: float = DEFAULT_DEADLINE_S) -> float:
     if raw is None or raw == "":
-        return DEFAULT_DEADLINE_S
+        return default_s
     try:
         seconds = float(raw)
     except ValueError:
