@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.placement.scheduler_queue import Orders, WorkerQueue
+from pytest_gpucoexist.placement.timeline import Hold
 from pytest_gpucoexist.placement.transport import CANCEL, REFUSED, RUN, UNRUN
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.placement.engine import Engine
     from pytest_gpucoexist.placement.scheduler import Node
+    from pytest_gpucoexist.placement.scheduler_queue import Position
     from pytest_gpucoexist.placement.transport import Over
     from pytest_gpucoexist.placement.values import Assignment, Statistics
 
@@ -74,6 +76,7 @@ class Run:
         self._patient: set[int] = set()
         self._coming = coming
         self._raised = raised
+        self.holds: list[Hold] = []
         self._lock = threading.RLock()
 
     @property
@@ -123,7 +126,7 @@ class Run:
                 if how == REFUSED:
                     self._was_refused(name, worker, position.test, said[7], now_s)
                 else:
-                    self._ran(name, worker, position.test, said, now_s)
+                    self._ran(name, worker, position, said, now_s)
             self._hand_out()
 
     def again(self, item: str) -> None:
@@ -159,7 +162,13 @@ class Run:
 
     # What follows from an event
 
-    def _ran(self, name: str, worker: _Worker, test: int, said: Over, now_s: float) -> None:
+    def _ran(self, name: str, worker: _Worker, position: Position, said: Over, now_s: float) -> None:
+        test = position.test
+        if said[7] and position.assignment is not None:
+            shares = {share.key: share.memory_bytes for share in position.assignment.shares}
+            start_s = now_s - said[2] + said[3]
+            hold = Hold(test=test, worker=name, start_s=start_s, end_s=now_s, keys=tuple(said[7]), memory_bytes=shares)
+            self.holds.append(hold)
         unit = self._unit_of(test)
         first = unit is not None and unit != worker.unit
         worker.unit = unit

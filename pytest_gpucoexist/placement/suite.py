@@ -51,6 +51,8 @@ class Suite:
                     self._unit.append(table.units[unit_code - 1].name if unit_code else None)
         self.needs: tuple[Need, ...] = tuple(numbers)
         self._site = ""
+        self.devices: tuple[str, ...] = ()
+        """Keys of the devices that tests of this suite can use."""
 
     def unit_of(self, test: int) -> str | None:
         """Name the unit of a test."""
@@ -79,6 +81,9 @@ class Suite:
             else None
             for decision in decisions
         ]
+        self.devices = tuple(
+            dict.fromkeys(key for each in demands if each for group in each.groups for key in group.candidates)
+        )
         tests = [
             Test(id=test, demand=code - 1 if code else None, unit=unit, duration_s=durations.of_test(nodeid))
             for test, (nodeid, code, unit) in enumerate(zip(self.ids, self._need, self._unit, strict=True))

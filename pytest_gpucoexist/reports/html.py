@@ -15,6 +15,7 @@ from pytest_gpucoexist.reports.summary import (
     tests_by_device,
     unmet_groups,
 )
+from pytest_gpucoexist.reports.timeline import timeline_html
 from pytest_gpucoexist.reports.words import (
     KIND_NAMES,
     UNKNOWN,
@@ -64,6 +65,7 @@ def report_html(report: SessionReport) -> str:
         section("Not run for want of hardware", *_unmet(report)),
         section("Devices", _devices(machine, report.tests)) if machine is not None and machine.gpus else "",
         section("Gates", *judgement_html(report.judgement, machine)) if report.judgement and machine else "",
+        section("Devices over time", *timeline_html(report.timeline, machine)) if report.timeline else "",
         section("Tests that need a GPU", *_gpu_tests(report.tests)),
         section("Tests that need no GPU", _other_tests(report.tests)),
         section("Warnings about this machine", _warnings(machine)) if machine is not None else "",

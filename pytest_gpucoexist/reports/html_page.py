@@ -77,6 +77,12 @@ details > summary { cursor: pointer; padding: .55rem .8rem; }
 details > :not(summary) { border-top: 1px solid var(--line); }
 details > ul { margin: 0; padding: .6rem .8rem .6rem 2rem; }
 details .scroll { border: 0; border-radius: 0; }
+.times { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem; margin: .6rem 0; }
+.time { display: flex; gap: .8rem; align-items: center; } .time > :first-child { flex: 0 0 7rem; }
+.bars { position: relative; flex: 1; height: 2.2rem; border-bottom: 1px solid var(--line); overflow: hidden; }
+.bars i { position: absolute; bottom: 0; height: 1.8rem; background: currentColor; opacity: .75;
+  box-shadow: inset 1px 0 var(--paper); } .bars .part { height: 1rem; opacity: .45; }
+.axis { flex: 1; display: flex; justify-content: space-between; color: var(--soft); font-size: 12px; }
 .plain { padding-left: 1.2rem; margin: .3rem 0; }
 footer { margin-top: 3rem; color: var(--soft); font-size: 13px; }
 @media print { main { max-width: none; padding: 0; } .scroll { overflow: visible; } }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_gpucoexist.reports.markdown_gates import judgement_markdown
 from pytest_gpucoexist.reports.markdown_text import code, table, text
 from pytest_gpucoexist.reports.summary import OUTCOME_WORDS, none_ran, short_counts, tests_by_device, unmet_groups
+from pytest_gpucoexist.reports.timeline import timeline_markdown
 from pytest_gpucoexist.reports.words import describe_driver, describe_name, describe_use, plural, why_not
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def report_markdown(report: SessionReport) -> str:
         warnings += [f"{conflict.subject}: {conflict.message}" for conflict in machine.conflicts]
         lines += [f"- {text(warning)}" for warning in warnings]
         lines += [""] if warnings else []
+    if report.timeline is not None:
+        lines += timeline_markdown(report.timeline, machine)
     lines += [f"- {text(note)}" for note in report.notes]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 from pytest_gpucoexist.errors import DataError
 from pytest_gpucoexist.model.codec import decode, encode
 from pytest_gpucoexist.model.machine import Gpu, Machine
+from pytest_gpucoexist.model.timeline import Timeline
 from pytest_gpucoexist.model.verdicts import Judgement
 
 __all__ = [
@@ -136,7 +137,10 @@ class ObserveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionReport:
-    """One pytest session. `created` is ISO 8601 in UTC; `promised` is the text of `--gpu-require`."""
+    """One pytest session. `created` is ISO 8601 in UTC; `promised` is the text of `--gpu-require`.
+
+    `timeline` is what a run with `--gpu-dist` did with the devices.
+    """
 
     version: str
     created: str
@@ -147,6 +151,7 @@ class SessionReport:
     promised: str | None = None
     judgement: Judgement | None = None
     tests: tuple[TestRecord, ...] = ()
+    timeline: Timeline | None = None
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

@@ -141,6 +141,7 @@ class Accounts:
             promised=self._session.options.require,
             judgement=self._session.judgement,
             tests=self.ledger.records(),
+            timeline=self._session.timeline,
             notes=(*self._session.unmet, *(machine.notes if machine is not None else ())),
         )
         from pytest_gpucoexist.session.plugins import amend

@@ -181,12 +181,27 @@ class Placing:
         cache = getattr(self._session.config, "cache", None)
         return Durations(None if cache is None else cache.get(self._key, None))
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Remember how long tests took."""
+        """Remember how long tests took, and say what was done with the devices; before a report is written."""
+        self._tell_timeline()
         cache = getattr(self._session.config, "cache", None)
         if cache is not None and self._durations is not None and self._durations.is_changed:
             cache.set(self._key, self._durations.stored())
+
+    def _tell_timeline(self) -> None:
+        session = self._session
+        if self.run is None or self.suite is None:
+            return
+        from pytest_gpucoexist.placement.timeline import timeline_of
+        from pytest_gpucoexist.reports.timeline import timeline_lines
+
+        waits = self.run.statistics().waits
+        timeline = timeline_of(self.run.holds, waits, self.suite.ids, self.suite.devices)
+        if timeline is not None:
+            session.timeline = timeline
+            if getattr(session.config.option, "verbose", 0) >= 0:
+                session.notes += timeline_lines(timeline, session.discovered)
 
 
 def _keeps_order(config: pytest.Config) -> bool:

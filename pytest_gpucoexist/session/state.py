@@ -43,6 +43,7 @@ class GpuSession:
         self.started_s = time.time()
         self.judgement: Judgement | None = None
         self.timeline: Timeline | None = None  # of a run with `--gpu-dist`, once it is over
+        self.timeline: Timeline | None = None  # of a run with `--gpu-dist`, once it is over
         self._needs: Needs | None = None
         self.lost: dict[str, str] = {}
         self._machine: Machine | None = None
