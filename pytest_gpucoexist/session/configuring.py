@@ -49,9 +49,9 @@ def configure(session: GpuSession) -> None:
                 _check_gate_keys(config)
             link = ControllerLink(session.machine, session.said, session.take_out, options.machine)
             config.pluginmanager.register(link, "gpucoexist-link")
-            from pytest_gpucoexist.session.waits import hear_waits
+            from pytest_gpucoexist.session.speaking import hear_lines
 
-            hear_waits(session, link)
+            hear_lines(session, link)
             link.on("apart", partial(_hear_apart, session))
             if options.dist == "auto":
                 from pytest_gpucoexist.session.placing import place

@@ -9,9 +9,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["say", "say_from_thread"]
+    from pytest_gpucoexist.session.link_controller import ControllerLink
+    from pytest_gpucoexist.session.state import GpuSession
+
+__all__ = ["hear_lines", "say", "say_anywhere", "say_from_thread"]
+
+_VERB = "line"
+"""Under which a worker's lines cross to the controller."""
 
 _EVENT = "gpucoexist_line"
+
+
+def say_anywhere(session: GpuSession, line: str) -> None:
+    """Say a line on this terminal, or on the controller's, which then says of which worker it comes."""
+    if session.link is not None:
+        session.link.tell(_VERB, line)
+    elif not session.is_worker:
+        say(session.config, line)
+
+
+def hear_lines(session: GpuSession, link: ControllerLink) -> None:
+    """Have the terminal of a controller say what its workers say."""
+    link.on(_VERB, lambda worker, line: say_from_thread(session.config, f"[{worker}] {line}"))
 
 
 def say(config: pytest.Config, line: str) -> None:

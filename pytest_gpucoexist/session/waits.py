@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.errors import DeviceBusyError
 from pytest_gpucoexist.model.matching import choose
+from pytest_gpucoexist.session.speaking import say_anywhere
 from pytest_gpucoexist.session.waitwords import busy_words, gave_up_words, waiting_words
 
 if TYPE_CHECKING:
@@ -14,19 +15,15 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.leases.lease import Holder, Lease, Waiting
     from pytest_gpucoexist.model.groups import Group
-    from pytest_gpucoexist.session.link_controller import ControllerLink
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["FIRST_LINE_S", "NEXT_LINE_S", "Watch", "hear_waits", "say_wait", "wait_for"]
+__all__ = ["FIRST_LINE_S", "NEXT_LINE_S", "Watch", "wait_for"]
 
 FIRST_LINE_S = 2.0
 """How long a test waits before the terminal says so."""
 
 NEXT_LINE_S = 30.0
 """How long until the terminal says it again."""
-
-VERB = "waits"
-"""Under which a worker's lines cross to the controller."""
 
 
 def wait_for(
@@ -109,7 +106,7 @@ class Watch:
             raise DeviceBusyError(words)
         if waiting.waited_s >= self._next_line_s:
             self._next_line_s = waiting.waited_s + NEXT_LINE_S
-            say_wait(self._session, waiting_words(self._owner, waiting, self._groups, machine, time.time()))
+            say_anywhere(self._session, waiting_words(self._owner, waiting, self._groups, machine, time.time()))
 
     def _is_strange(self, holder: Holder) -> bool:
         return holder.kind != "lease" or holder.session is None or holder.session != self._session.run_id
@@ -121,21 +118,3 @@ class Watch:
         free = {key for group in self._groups for key in group.candidates} - taken
         served = elsewhere and choose(self._groups, free, self._session.machine())
         return [] if served else elsewhere
-
-
-def say_wait(session: GpuSession, line: str) -> None:
-    """Say a line about a wait on this terminal, or on the controller's."""
-    if session.link is not None:
-        worker = getattr(session.config, "workerinput", {}).get("workerid")
-        session.link.tell(VERB, f"[{worker}] {line}")
-    elif not session.is_worker:
-        from pytest_gpucoexist.session.speaking import say
-
-        say(session.config, line)
-
-
-def hear_waits(session: GpuSession, link: ControllerLink) -> None:
-    """Have the terminal of a controller say what its workers wait for."""
-    from pytest_gpucoexist.session.speaking import say_from_thread
-
-    link.on(VERB, lambda _worker, line: say_from_thread(session.config, str(line)))
