@@ -6,8 +6,9 @@ TYPE_CHECKING = False  # `typing` is not imported for this; type checkers know t
 if TYPE_CHECKING:
     from pytest_gpucoexist._version import __version__
     from pytest_gpucoexist.session.current import current_gpu, current_gpus
+    from pytest_gpucoexist.session.home import caller_environ
 
-__all__ = ["__version__", "current_gpu", "current_gpus"]
+__all__ = ["__version__", "caller_environ", "current_gpu", "current_gpus"]
 
 
 def __getattr__(name: str) -> object:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> object:
         from pytest_gpucoexist.session.current import current_gpu, current_gpus
 
         return current_gpu if name == "current_gpu" else current_gpus
+    if name == "caller_environ":
+        from pytest_gpucoexist.session.home import caller_environ
+
+        return caller_environ
     if name == "__version__":
         from pytest_gpucoexist._version import __version__
 

@@ -6,6 +6,7 @@ modules between runs, but not the attributes, and half of a session would live i
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Add the hooks `pytest_gpucoexist_*`."""
     pluginmanager.add_hookspecs(import_module("pytest_gpucoexist.hookspecs"))
+    if "PYTEST_GPU_HOME" in os.environ:
+        from pytest_gpucoexist.session.masks import watch
+
+        watch(pluginmanager)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Let a conftest ask for the home device while it is imported, with `--gpu-workers`."""
+    asked = getattr(early_config.known_args_namespace, "gpu_workers", None)
+    asked = asked or os.environ.get("PYTEST_GPU_WORKERS") or early_config.getini("gpu_workers")
+    if asked in {"narrow", "rotate"} and "PYTEST_GPU_HOME" not in os.environ:
+        from pytest_gpucoexist.session.at_import import AtImport
+
+        early_config.pluginmanager.register(AtImport(early_config), "gpucoexist-at-import")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -86,6 +102,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             from pytest_gpucoexist.session.collecting import collected
 
             collected(gpu_session, session, selected)
+        if gpu_session.is_worker and gpu_session.options.dist == "auto":
+            from pytest_gpucoexist.session.placing_worker import is_planned, tell_collected
+
+            if is_planned(gpu_session):
+                tell_collected(gpu_session, session.items, selected)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

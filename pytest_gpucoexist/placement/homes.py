@@ -7,9 +7,11 @@ other stay together, because a part is a run of the machine's own order, NUMA no
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.errors import RequirementError
+from pytest_gpucoexist.model.choosing import choose
 from pytest_gpucoexist.model.matching import match
 from pytest_gpucoexist.model.requirement import Need, Requirement
 from pytest_gpucoexist.model.visibility.write import write_masks
@@ -17,11 +19,12 @@ from pytest_gpucoexist.model.visibility.write import write_masks
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from pytest_gpucoexist.model.groups import Group
     from pytest_gpucoexist.model.identity import Vendor
     from pytest_gpucoexist.model.machine import Gpu, Machine
     from pytest_gpucoexist.model.visibility.write import MaskStyle
 
-__all__ = ["VARIABLES", "Homes", "home_masks", "home_needs", "usable_devices"]
+__all__ = ["VARIABLES", "Homes", "at_home", "home_masks", "home_needs", "usable_devices"]
 
 VARIABLES: Mapping[Vendor, frozenset[str]] = {
     "nvidia": frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}),
@@ -94,6 +97,25 @@ class Homes:
         if any(_is_instance(gpu) for gpu in new[:count]):
             count = 1  # a process of CUDA's sees one MIG instance and nothing beside it
         return [gpu.key for gpu in new[:count]]
+
+
+def at_home(groups: Sequence[Group], home: Sequence[str], machine: Machine) -> tuple[Group, ...]:
+    """Have each group take its first device from the home where that serves it; leave all where that cannot be.
+
+    A worker whose ordinal 0 is its home must be given just that device: tests say `cuda:0` and nothing else.
+    """
+    narrowed: list[Group] = []
+    for group in groups:
+        own = tuple(key for key in home if key in group.candidates)
+        if not own:
+            narrowed.append(group)
+            continue
+        count = group.requirement.count
+        narrowed.append(replace(group, requirement=replace(group.requirement, count=1), candidates=own))
+        if count > 1:
+            narrowed.append(replace(group, requirement=replace(group.requirement, count=count - 1)))
+    everything = {key for group in groups for key in group.candidates}
+    return tuple(groups) if choose(narrowed, everything, machine) is None else tuple(narrowed)
 
 
 def home_masks(

@@ -18,8 +18,12 @@ def environment_for(
     environ: Mapping[str, str],
     style: Literal["auto", "index", "uuid"] = "auto",
 ) -> dict[str, str]:
-    """Return a copy of `environ` whose masks leave exactly `gpus` visible, to each vendor's runtime its own."""
+    """Return a copy of `environ` whose masks leave exactly `gpus` visible, to each vendor's runtime its own.
+
+    A worker's home is left out: it is not what the masks say any more.
+    """
     from pytest_gpucoexist.model.visibility import write_masks
+    from pytest_gpucoexist.session.home import without_home
 
     environment = dict(environ)
     for variable, value in write_masks(gpus, machine, style, environ).items():
@@ -27,4 +31,4 @@ def environment_for(
             environment.pop(variable, None)
         else:
             environment[variable] = value
-    return environment
+    return without_home(environment)
