@@ -16,13 +16,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.model.choosing import choose
-from pytest_gpucoexist.placement.values import Assignment, Downed, Interval, Share, Statistics
+from pytest_gpucoexist.placement.account import Account
+from pytest_gpucoexist.placement.crew import Worker
+from pytest_gpucoexist.placement.plan import Plan
+from pytest_gpucoexist.placement.policy import Round
+from pytest_gpucoexist.placement.pools import Pools
+from pytest_gpucoexist.placement.urgency import in_order, usual
+from pytest_gpucoexist.placement.values import Downed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from pytest_gpucoexist.placement.values import Site, Test, Unit
+    from pytest_gpucoexist.placement.crew import Placed
+    from pytest_gpucoexist.placement.values import Assignment, Site, Statistics, Test, Unit
 
 __all__ = ["Engine"]
 
@@ -46,22 +52,19 @@ class Engine:
         devices makes the later ones wait.
         `workers_per_device` says how many workers a device keeps busy, for `useful_workers`.
         """
-        self._tests = {test.id: test for test in tests}
-        self._units = {unit.name: unit for unit in units}
-        self._sites: dict[str, Site] = {}
-        self._pending = [test.id for test in tests]
-        self._keep_order = keep_order
+        self._account = Account()
+        self._pools = Pools(tests, units)
+        self._plan = Plan(self._pools, self._account, keep_order=keep_order)
         self._per_device = workers_per_device
-        self._workers: dict[str, tuple[str, Collection[int] | None]] = {}
-        self._running: dict[str, Assignment] = {}
-        self._away: set[str] = set()
-        self._intervals: list[Interval] = []
+        self._keep_order = keep_order
         for site in sites:
             self.add_site(site)
+        self._urgency = in_order if keep_order else usual(self._plan)
+        self._pools.fill(self._urgency)
 
     def add_site(self, site: Site) -> None:
         """Add a machine, before its first worker is up. Its demands are indexed like those of every other site."""
-        self._sites[site.name] = site
+        self._plan.add_site(site)
 
     # Workers
 
@@ -79,67 +82,109 @@ class Engine:
         `only`: keys of the devices that it can use at all (its environment hides others), None: all of the site.
         `home`: devices that it should be given where there is a choice. `can_run`: tests that it collected, None: all.
         """
-        self._workers[worker] = (site, can_run)
+        if worker in self._plan.workers:
+            raise ValueError(f"worker {worker} is up already")
+        kind = self._plan.kind(site, only, can_run)
+        at_home = frozenset(kind.ledger.index[key] for key in home if key in kind.ledger.index)
+        self._plan.workers[worker] = Worker(worker, kind, at_home)
 
-    def worker_down(self, worker: str, now_s: float) -> Downed:
+    def worker_down(self, worker: str, now_s: float, *, replaced: bool = True) -> Downed:
         """Forget a worker that crashed or was shut down. What it had not begun goes back to be run elsewhere.
 
         The test that it ran does not go back: it is for the caller to report, and to `give_back` when it may run again.
+        One that waited for devices of another worker (`Assignment.after`) counts as not begun. When the worker is not
+        `replaced` and nobody else can run what it could, tests that only it could run become `unmet`.
         """
-        del self._workers[worker]
-        running = self._running.pop(worker, None)
-        return Downed(running=None if running is None else running.test)
+        gone = self._plan.workers[worker]
+        running = None
+        returned = []
+        for placed in reversed(list(gone.line)):
+            if placed is gone.line[0] and placed.start_s is not None:
+                running = placed.test
+                self._plan.end(placed, now_s)
+            else:
+                self._plan.cancel(placed, now_s)
+                returned.append(placed.test)
+        self.give_back(returned)
+        self._plan.close(gone, now_s)
+        del self._plan.workers[worker]
+        if not replaced:
+            self._plan.forget_kind(gone.kind)
+        return Downed(running=running, returned=tuple(sorted(returned)))
 
     def give_back(self, tests: Iterable[int]) -> None:
         """Make tests pending again that were assigned once: run them anew, or elsewhere."""
-        self._pending = sorted({*self._pending, *tests})
+        for test in tests:
+            self._pools.put_back(test, self._urgency)
 
     def useful_workers(self) -> int:
         """Say how many workers the pending tests can keep busy: by devices that they can use, and CPU-only tests.
 
         Never less than 1. Workers above this number may be shut down (those that have nothing assigned).
         """
-        usable = {key for site in self._sites.values() for key in (device.key for device in site.devices)}
-        cpu = sum(self._tests[test].demand is None for test in self._pending)
-        return max(1, min(len(self._pending), len(usable) * self._per_device + cpu))
+        return max(
+            1, min(self._pools.count, self._plan.usable_devices() * self._per_device + self._pools.without_device())
+        )
 
     # What happens
 
-    def ending(self, worker: str, test: int, now_s: float) -> None:
+    def ending(self, worker: str, test: int, now_s: float) -> None:  # noqa: ARG002
         """Note that a test is about to end (its call is over, its teardown begins): its devices may be promised."""
+        placed = self._first(worker, test)
+        if placed.start_s is not None:
+            placed.ending = True
+
+    def started(self, worker: str, test: int, now_s: float) -> None:
+        """Note that a test has its devices. Only for statistics and estimates; without it they are guessed."""
+        placed = self._first(worker, test)
+        if placed.start_s is None:
+            self._plan.began(placed, now_s)
+        else:
+            placed.start_s = now_s
+            self._account.corrected(placed, now_s)
 
     def finished(self, worker: str, test: int, now_s: float, *, setup_s: float | None = None) -> None:
         """Note that a test ended and its worker goes on: what it held is free, its unit's devices if no more follows.
 
         `setup_s` is what the set-up of its unit took, when this test had to do it.
         """
-        del self._running[worker]
+        placed = self._first(worker, test)
+        if setup_s is not None and placed.unit is not None:
+            self._pools.measured(placed.unit, setup_s)
+        self._plan.end(placed, now_s)
 
     def refused(self, worker: str, test: int, keys: Collection[str], now_s: float) -> None:
         """Note that a test did not begin because another session holds these devices: it goes back, they are avoided.
 
         Until `freed` says otherwise. Assignments of the same worker that came later go back as well: assign anew.
         """
-        del self._running[worker]
-        self.give_back([test])
-        self._away |= set(keys)
+        first = self._first(worker, test)
+        for placed in reversed(list(first.worker.line)):
+            self._plan.cancel(placed, now_s)
+            self.give_back([placed.test])
+        self._plan.close(first.worker, now_s)
+        self.busy_elsewhere(first.worker.kind.ledger.site.name, keys, now_s)
 
-    def freed(self, site: str, keys: Iterable[str], now_s: float) -> None:
+    def freed(self, site: str, keys: Iterable[str], now_s: float) -> None:  # noqa: ARG002
         """Note that devices are no longer held elsewhere: they may be given again."""
-        self._away -= set(keys)
+        ledger = self._plan.ledgers[site]
+        ledger.away -= {ledger.index[key] for key in keys if key in ledger.index}
 
-    def busy_elsewhere(self, site: str, keys: Iterable[str], now_s: float) -> None:
+    def busy_elsewhere(self, site: str, keys: Iterable[str], now_s: float) -> None:  # noqa: ARG002
         """Note that others hold these devices, before any test ran into it."""
-        self._away |= set(keys)
+        ledger = self._plan.ledgers[site]
+        ledger.away |= {ledger.index[key] for key in keys if key in ledger.index}
 
-    def lost(self, site: str, keys: Iterable[str], reason: str, now_s: float) -> tuple[int, ...]:
+    def lost(self, site: str, keys: Iterable[str], reason: str, now_s: float) -> tuple[int, ...]:  # noqa: ARG002
         """Take devices out for good (unfit, gone from the bus), with what is a part of them.
 
         Tests that run there go on. Returns the pending tests that no worker can run any more because of it; they
         will be assigned with `unmet`.
         """
-        self._away |= set(keys)
-        return ()
+        before = self._plan.impossible()
+        self._plan.lose(site, keys, reason)
+        demands = self._plan.impossible() - before
+        return tuple(test for test in self._pools.pending() if self._pools.tests[test].demand in demands)
 
     # What to do
 
@@ -148,73 +193,60 @@ class Engine:
 
         Call it after every event (or several). Returns () when nothing can be given at this moment.
         """
-        made = []
-        for worker, (name, can_run) in self._workers.items():
-            if worker in self._running:
-                continue
-            site = self._sites[name]
-            taken = {key for each in self._running.values() for key in each.keys} | self._away
-            for test in self._pending:
-                if can_run is not None and test not in can_run:
-                    continue
-                found = self._placed(site, worker, test, {device.key for device in site.devices} - taken)
-                if found is not None:
-                    self._pending.remove(test)
-                    self._running[worker] = found
-                    made.append(found)
-                    break
-                if self._keep_order:
-                    break
-        return tuple(made)
-
-    def _placed(self, site: Site, worker: str, test: int, free: Collection[str]) -> Assignment | None:
-        number = self._tests[test].demand
-        if number is None:
-            return Assignment(worker=worker, test=test)
-        demand = site.demands[number]
-        if demand is None:
-            return Assignment(worker=worker, test=test, unmet="no machine has what it needs")
-        devices = choose(demand.groups, free, site.machine, closest_pair=demand.closest_pair)
-        if devices is None:
-            return None
-        shares = tuple(
-            Share(key=key, memory_bytes=group.requirement.memory_bytes)
-            for group, keys in zip(demand.groups, devices, strict=True)
-            if group.requirement.memory_bytes is not None and not group.requirement.exclusive
-            for key in keys
-        )
-        return Assignment(worker=worker, test=test, devices=devices, shares=shares)
+        self._account.begins(now_s)
+        return tuple(Round(self._plan, now_s).run())
 
     def predict(self, worker: str) -> int | None:
         """Guess what a worker will run after everything that it was assigned; None: no guess.
 
         For xdist, where a worker tears down what its next test does not share. Wrong guesses cost a set-up.
         """
-        return self._pending[0] if self._pending else None
+        it = self._plan.workers[worker]
+        if it.unit is not None:
+            helps = it.unit.workers[0] != worker
+            rest = (test for test in (reversed(it.unit.tests) if helps else it.unit.tests))
+            test = next((test for test in rest if it.kind.can_run is None or test in it.kind.can_run), None)
+            if test is not None:
+                return test
+        return self._pools.likely(it.line[-1].test if it.line else None, it.kind.can_run)
 
     # What is known
 
     @property
     def pending(self) -> tuple[int, ...]:
         """Tests that are not assigned, in the order of the suite."""
-        return tuple(sorted(self._pending))
+        return tuple(self._pools.pending())
+
+    @property
+    def left(self) -> int:
+        """How many tests are not assigned. Cheaper than `pending`."""
+        return self._pools.count
 
     @property
     def is_done(self) -> bool:
         """Whether no test is pending or assigned."""
-        return not self._pending and not self._running
+        return not self._pools.count and not any(worker.line for worker in self._plan.workers.values())
 
     def assigned(self, worker: str) -> tuple[Assignment, ...]:
         """Return what a worker has, in order: the first is the one that runs or waits for its devices."""
-        return (self._running[worker],) if worker in self._running else ()
+        return tuple(placed.assignment for placed in self._plan.workers[worker].line if placed.assignment is not None)
 
     def stranded(self) -> tuple[int, ...]:
         """Return the pending tests that no worker that is up collected: nobody can run, or even skip, them."""
-        sets = [can_run for _, can_run in self._workers.values()]
+        sets = [worker.kind.can_run for worker in self._plan.workers.values()]
         if any(each is None for each in sets):
             return ()
-        return tuple(test for test in self._pending if not any(test in each for each in sets if each is not None))
+        return tuple(
+            test for test in self._pools.pending() if not any(test in each for each in sets if each is not None)
+        )
 
     def statistics(self, now_s: float) -> Statistics:
         """Tell what was done with the devices until now."""
-        return Statistics(started_s=now_s, ended_s=now_s, busy_s={}, intervals=tuple(self._intervals))
+        return self._account.statistics(now_s, self._plan.ledgers, list(self._pools.units.values()))
+
+    def _first(self, worker: str, test: int) -> Placed:
+        line = self._plan.workers[worker].line
+        if not line or line[0].test != test:
+            has = ", ".join(str(placed.test) for placed in line) or "none"
+            raise ValueError(f"worker {worker}: test {test} is not the one that it runs; assigned: {has}")
+        return line[0]

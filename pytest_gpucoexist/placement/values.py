@@ -131,6 +131,7 @@ class Interval:
     `end_s` is None while it runs. `memory_bytes` is its share, None where it held the device whole.
     """
 
+    site: str
     key: str
     worker: str
     test: int
@@ -143,6 +144,7 @@ class Interval:
 class Idle:
     """A device that nobody held from `start_s` to `end_s`, and why, in words: no test left, no worker, reserved, …."""
 
+    site: str
     key: str
     start_s: float
     end_s: float
@@ -161,11 +163,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What a run did with the devices. `busy_s` per device: seconds in which at least one test held it."""
+    """What a run did with the devices. `busy_s` per (site, key): seconds in which a test or a unit held it."""
 
     started_s: float
     ended_s: float
-    busy_s: Mapping[str, float]
+    busy_s: Mapping[tuple[str, str], float]
     intervals: tuple[Interval, ...] = ()
     idle: tuple[Idle, ...] = ()
     waits: tuple[Wait, ...] = ()

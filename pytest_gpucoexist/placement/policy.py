@@ -1,0 +1,265 @@
+"""One decision: what begins now, and what takes over from tests that are about to end.
+
+List scheduling: whatever is most urgent and fits begins; what is more urgent and does not fit has devices kept for it.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.placement.floor import DEEP_S, DEEPEST, Floor
+from pytest_gpucoexist.placement.pools import first_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_gpucoexist.placement.crew import Kind, Placed, Worker
+    from pytest_gpucoexist.placement.needs import Chosen, Need
+    from pytest_gpucoexist.placement.plan import Plan
+    from pytest_gpucoexist.placement.pools import Pool, UnitState
+    from pytest_gpucoexist.placement.values import Assignment
+
+__all__ = ["Round"]
+
+LOOKED_AT = 32
+"""How many of a pool's least urgent tests are looked at for one that is short enough for a kept device."""
+
+WORTH = 0.9
+"""A unit is split when its rest is then expected to be over in at most this part of the time, set-up counted."""
+
+_Head = tuple[int, float, "UnitState | None"]
+"""The first test (its place in the suite), how long it or its unit takes, and the unit."""
+
+
+class Round:
+    """The state of one decision. Results are in `made`."""
+
+    def __init__(self, plan: Plan, now_s: float) -> None:
+        """Look at the devices once."""
+        self.plan = plan
+        self.pools = plan.pools
+        self.now_s = now_s
+        self.made: list[Assignment] = []
+        self.floor = Floor(plan, now_s)
+
+    def run(self) -> list[Assignment]:
+        """Decide."""
+        plan = self.plan
+        if plan.keep_order:
+            while self._next_in_order():
+                pass
+            return self.made
+        self._units()
+        self._hand_out()
+        while self._split():
+            pass
+        if self.floor.look_ahead():
+            self._units()
+            self._hand_out()
+        self.floor.remember()
+        return self.made
+
+    def _units(self) -> None:
+        for worker in self.plan.workers.values():
+            while worker.unit is not None and self._go_on(worker):
+                pass
+
+    def _hand_out(self) -> None:
+        heads: list[tuple[float, int, Pool]] = []
+        for pool in self.pools.by_demand.values():
+            head = pool.head()
+            if head is not None:
+                heads.append((-head[0], -head[1], pool))
+        heapify(heads)
+        while heads and self.floor.workers():
+            _, _, pool = heappop(heads)
+            if self._from(pool):
+                head = pool.head()
+                if head is not None:
+                    heappush(heads, (-head[0], -head[1], pool))
+
+    def _next_in_order(self) -> bool:
+        """Hand out the first pending test of the suite, if it can begin. Its unit, once open, stays on its worker."""
+        heads = [(-head[1], pool) for pool in self.pools.by_demand.values() if (head := pool.head()) is not None]
+        pool_first = min(heads, key=lambda head: head[0], default=None)
+        opened = [
+            (worker.unit.tests[0], worker)
+            for worker in self.plan.workers.values()
+            if worker.unit is not None and worker.unit.tests
+        ]
+        unit_first = min(opened, key=lambda head: head[0], default=None)
+        if unit_first is not None and (pool_first is None or unit_first[0] < pool_first[0]):
+            return self._go_on(unit_first[1])
+        return pool_first is not None and self._from(pool_first[1])
+
+    # From the pools
+
+    def _from(self, pool: Pool) -> bool:
+        """Hand out the most urgent of a pool, or keep devices for it and hand out a shorter one. False: nothing."""
+        kinds: dict[Kind, list[Worker]] = {}
+        for worker in self.floor.workers():
+            kinds.setdefault(worker.kind, []).append(worker)
+        possible = self.plan.possible(pool.demand)
+        for kind, workers in kinds.items():
+            head = self._head(pool, kind)
+            if head is None:
+                continue
+            order, seconds, unit = head
+            if pool.demand is None or not possible:
+                self._give(workers[0], pool, head)
+                return True
+            need = kind.needs[pool.demand]
+            if need is None or not kind.possible[pool.demand]:
+                continue
+            chosen = self.floor.fit(need, kind, workers, seconds, order)
+            if chosen is not None:
+                self._give(self.floor.best(workers, chosen), pool, head, need, chosen)
+                return True
+            self.floor.keep(need, kind, order)
+            if unit is None and not self.plan.keep_order and self._pass_by(pool, kind, workers, need):
+                return True
+        return False
+
+    def _head(self, pool: Pool, kind: Kind) -> _Head | None:
+        entry = first_of(pool.loose, kind.can_run)
+        for urgency, minus, unit in reversed(pool.units):
+            if entry is not None and entry > (urgency, minus):
+                break
+            if self._next_of(unit, kind, last=False) is not None:
+                return -minus, unit.work_s + self.pools.setup_s(unit), unit
+        return None if entry is None else (-entry[1], self.pools.expected_s[-entry[1]], None)
+
+    def _give(self, worker: Worker, pool: Pool, head: _Head, need: Need | None = None, chosen: Chosen = ()) -> None:
+        order, _, unit = head
+        if unit is not None:
+            self.pools.take_unit(pool, unit)
+            self._open(worker, unit, need, chosen)
+            return
+        entry = next(entry for entry in reversed(pool.loose) if entry[1] == -order)
+        test = self.pools.take_loose(pool, entry)
+        self._place(worker, test, None, need, chosen)
+
+    def _place(
+        self,
+        worker: Worker,
+        test: int,
+        unit: UnitState | None,
+        need: Need | None = None,
+        chosen: Chosen = (),
+        sources: Sequence[Placed] = (),
+    ) -> None:
+        demand = self.pools.tests[test].demand
+        unmet = None if self.plan.possible(demand) else self.plan.why_not(demand)
+        if need is not None:
+            sources = list(dict.fromkeys((*sources, *self.floor.sources(worker, need, chosen))))
+        self.made.append(self.plan.place(worker, test, unit, self.now_s, need, chosen, sources, unmet))
+        self.floor.changed(worker)
+
+    def _pass_by(self, pool: Pool, kind: Kind, workers: list[Worker], need: Need) -> bool:
+        """Hand out the longest of the tests that end before a kept device is wanted."""
+        window_s = self.floor.window_s(need, kind)
+        if window_s <= 0:
+            return False
+        fitting = [
+            (self.pools.expected_s[-entry[1]], entry)
+            for entry in pool.loose[:LOOKED_AT]
+            if self.pools.expected_s[-entry[1]] <= window_s and (kind.can_run is None or -entry[1] in kind.can_run)
+        ]
+        if not fitting:
+            return False
+        seconds, entry = max(fitting)
+        chosen = self.floor.fit(need, kind, workers, seconds, -entry[1])
+        if chosen is None:
+            return False
+        self._give(self.floor.best(workers, chosen), pool, (-entry[1], seconds, None), need, chosen)
+        return True
+
+    # Units
+
+    def _next_of(self, unit: UnitState, kind: Kind, *, last: bool) -> int | None:
+        """Return the next test of a unit that such a worker can run (or skip): a helper begins at the end."""
+        for test in reversed(unit.tests) if last else unit.tests:
+            demand = self.pools.tests[test].demand
+            runs = demand is None or kind.possible[demand] or not self.plan.possible(demand)
+            if runs and (kind.can_run is None or test in kind.can_run):
+                return test
+        return None
+
+    def _open(self, worker: Worker, unit: UnitState, need: Need | None, chosen: Chosen) -> None:
+        """Begin a unit: with its devices, or where they are not to be had with those of its first test only."""
+        first = self._next_of(unit, worker.kind, last=bool(unit.workers))
+        holds = need is not None and not unit.bare
+        sources = self.floor.sources(worker, need, chosen) if need is not None and holds else []
+        self.plan.open(worker, unit, self.now_s, need if holds else None, chosen, sources)
+        self.floor.changed(worker)
+        if first is not None and not holds:
+            self.pools.take_of(unit, first)
+            self._place(worker, first, unit, need, chosen)
+        elif not self._go_on(worker, sources) and not worker.line:
+            if worker.unit is not None:
+                self.plan.close(worker, self.now_s)
+            if not unit.workers:
+                self.pools.take_unit(self.pools.by_demand[unit.demand], unit)
+                self.pools.strip(unit)
+                self.pools.shelve(unit)
+            return
+        while self._go_on(worker):
+            pass
+
+    def _go_on(self, worker: Worker, sources: Sequence[Placed] = ()) -> bool:
+        """Assign the next test of a worker's open unit. One that cannot go on gives the unit's devices back."""
+        unit, line = worker.unit, worker.line
+        if unit is None:
+            return False
+        test = self._next_of(unit, worker.kind, last=unit.workers[0] != worker.name)
+        if test is None:
+            if not line:
+                self.plan.close(worker, self.now_s)
+                self.floor.changed(worker)
+            return False
+        if len(line) >= 2 and (len(line) >= DEEPEST or sum(each.expected_s for each in line[1:]) > DEEP_S):
+            return False
+        demand = self.pools.tests[test].demand
+        need: Need | None = None
+        chosen: Chosen | None = ()
+        if demand is not None and self.plan.possible(demand):
+            need = worker.kind.needs[demand]
+            if need is None:
+                return False
+            chosen = self.floor.fit_unit(need, worker, self.pools.expected_s[test], test)
+        if chosen is None:
+            if not line and worker.hold:
+                self.plan.close(worker, self.now_s)
+                self.floor.changed(worker)
+            elif not line and need is not None:
+                self.floor.keep(need, worker.kind, test)
+            return False
+        self.pools.take_of(unit, test)
+        self._place(worker, test, unit, need, chosen, sources)
+        return True
+
+    def _split(self) -> bool:
+        """Let an idle worker that found nothing help with a unit, where that pays."""
+        for worker in self.floor.workers():
+            kind = worker.kind
+            best: tuple[float, UnitState, Need | None, Chosen] | None = None
+            for unit in self.plan.opened():
+                if not unit.unit.divisible or self._next_of(unit, kind, last=True) is None:
+                    continue
+                count, setup_s = len(unit.workers), self.pools.setup_s(unit)
+                gain_s = unit.work_s / count - (unit.work_s + setup_s) / (count + 1)
+                if gain_s < (1 - WORTH) * unit.work_s / count or (best is not None and gain_s <= best[0]):
+                    continue
+                test = self._next_of(unit, kind, last=True)
+                demand = unit.demand if test is None or not unit.bare else self.pools.tests[test].demand
+                need = None if demand is None else kind.needs[demand]
+                if demand is not None and (need is None or not kind.possible[demand]):
+                    continue
+                chosen = () if need is None else self.floor.fit(need, kind, [worker], unit.work_s / 2, unit.order)
+                if chosen is not None:
+                    best = gain_s, unit, need, chosen
+            if best is not None:
+                self._open(worker, *best[1:])
+                return True
+        return False
