@@ -52,9 +52,11 @@ class DeviceUse:
     driver_version: str | None = None
     numa_node: int | None = None
     simulated: bool = False
+    share_bytes: int | None = None
+    """The part of its memory that was leased; None where it was leased whole."""
 
     @classmethod
-    def of(cls, gpu: Gpu, *, simulated: bool = False) -> DeviceUse:
+    def of(cls, gpu: Gpu, *, simulated: bool = False, share_bytes: int | None = None) -> DeviceUse:
         """Take from a `Gpu` what a report keeps."""
         return cls(
             id=gpu.id,
@@ -66,6 +68,7 @@ class DeviceUse:
             driver_version=gpu.driver_version,
             numa_node=gpu.numa_node,
             simulated=simulated,
+            share_bytes=share_bytes,
         )
 
 
@@ -74,6 +77,7 @@ class TestRecord:
     """One test: what it needed, what it got, how it ended.
 
     `requirement` is None for a test that needs no GPU. `reason` is a full sentence when the need was not met.
+    `waited_s` is the time before its set-up in which others had its devices; it is no part of `duration_s`.
     """
 
     __test__: ClassVar[bool] = False  # pytest shall not take it for a test class
@@ -87,6 +91,7 @@ class TestRecord:
     reason: str | None = None
     worker: str | None = None
     duration_s: float = 0.0
+    waited_s: float = 0.0
 
     @property
     def ran_on_gpu(self) -> bool:
@@ -116,6 +121,8 @@ class PlanRow:
     requirement: str
     devices: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
+    share: str | None = None
+    """The part of their memory that it would lease, in words; None: the devices whole."""
     outcome: GpuOutcome = "ran"
     reason: str | None = None
 

@@ -170,7 +170,7 @@ def _name(nodeid: str) -> tuple[str, str]:
 
 
 def _fate(row: PlanRow) -> tuple[object, ...]:
-    return row.requirement, row.devices, row.alternatives, row.outcome, row.reason
+    return row.requirement, row.devices, row.alternatives, row.share, row.outcome, row.reason
 
 
 def _plan_cells(row: PlanRow, *, wide: bool) -> list[tuple[str, str]]:
@@ -184,6 +184,8 @@ def _plan_cells(row: PlanRow, *, wide: bool) -> list[tuple[str, str]]:
 
 def _where(row: PlanRow) -> str:
     where = " + ".join(row.devices)
+    if row.share is not None:
+        where += f" ({row.share}{' of each' if len(row.devices) > 1 and '+' not in row.share else ''})"
     return f"{where}, or {joined(row.alternatives, 'or')}" if row.alternatives else where
 
 

@@ -147,4 +147,5 @@ def _record(nodeid: str, entry: _Entry) -> TestRecord:
         reason=reason,
         worker=entry.worker,
         duration_s=entry.duration_s,
+        waited_s=told.get("waited_s", 0.0),
     )

@@ -64,7 +64,13 @@ class Planner:
 
     def _rows(self, items: Sequence[pytest.Item], machine: Machine) -> list[PlanRow]:
         decided = [(item, self._session.decision(item)) for item in self._session.needs.select(items)]
-        return [plan_row(item.nodeid, decision, machine) for item, decision in decided if decision is not None]
+        default = self._session.options.default_memory_bytes
+        shares = self._session.options.lease != "off"
+        return [
+            plan_row(item.nodeid, decision, machine, default_memory_bytes=default, shares=shares)
+            for item, decision in decided
+            if decision is not None
+        ]
 
     def _promises(self, machine: Machine) -> list[tuple[str, str]]:
         from pytest_gpucoexist.model.plan import unmet_promises
@@ -73,8 +79,18 @@ class Planner:
         return [(options.require or "", text) for text in unmet_promises(options.promises, machine)]
 
 
-def plan_row(nodeid: str, decision: Decision, machine: Machine) -> PlanRow:
-    """Say where one test would run when all devices are free, and which others would do."""
+def plan_row(
+    nodeid: str,
+    decision: Decision,
+    machine: Machine,
+    *,
+    default_memory_bytes: int | None = None,
+    shares: bool = True,
+) -> PlanRow:
+    """Say where one test would run when all devices are free, and which others would do.
+
+    With `shares` also which part of a device's memory it would lease: `default_memory_bytes` where it names none.
+    """
     from pytest_gpucoexist.reports.model import PlanRow
 
     requirement = decision.need.describe()
@@ -90,4 +106,24 @@ def plan_row(nodeid: str, decision: Decision, machine: Machine) -> PlanRow:
         requirement=requirement,
         devices=tuple(ids[key] for key in devices),
         alternatives=tuple(ids[key] for key in candidates if key not in devices),
+        share=_share(decision, chosen, machine, default_memory_bytes) if shares else None,
     )
+
+
+def _share(
+    decision: Decision, chosen: Sequence[Sequence[str]], machine: Machine, default_memory_bytes: int | None
+) -> str | None:
+    from pytest_gpucoexist.leases.claims import claim_for
+    from pytest_gpucoexist.model.arguments import format_bytes
+
+    texts: list[str] = []
+    for group, keys in zip(decision.groups, chosen, strict=True):
+        for key in keys:
+            gpu = machine.gpu(key)
+            share = None
+            if gpu is not None:
+                share = claim_for(gpu, group.requirement, default_memory_bytes=default_memory_bytes).share
+            texts.append("whole" if share is None else format_bytes(share.memory_bytes))
+    if all(text == "whole" for text in texts):
+        return None
+    return texts[0] if len(set(texts)) == 1 else " + ".join(texts)

@@ -146,13 +146,15 @@ class GpuProtocol:
         machine = self._session.discovered
         holding = item.stash.get(HOLDING, None)
         gpus = holding.reported() if holding is not None else ()
+        shares = holding.shares if holding is not None else {}
         nodes = {gpu.numa_node for gpu in gpus}
         simulated = machine is not None and machine.simulated
         outcome, reason = _outcome(item, decision, simulated=simulated)
         return {
             "requirement": decision.need.describe() or "malformed",
-            "devices": [_plain(DeviceUse.of(gpu, simulated=simulated)) for gpu in gpus],
-            "shares": dict(holding.shares) if holding is not None else {},
+            "devices": [
+                _plain(DeviceUse.of(gpu, simulated=simulated, share_bytes=shares.get(gpu.key))) for gpu in gpus
+            ],
             "waited_s": round(holding.waited_s, 3) if holding is not None else 0.0,
             "numa_node": nodes.pop() if len(nodes) == 1 else None,
             "gpu_outcome": outcome,
@@ -208,4 +210,8 @@ def _properties(told: dict[str, Any]) -> list[tuple[str, object]]:
 def _device_text(device: dict[str, Any]) -> str:
     names = ("key", "uuid", "name", "driver", "driver_version")
     text = " ".join(dict.fromkeys(str(device[name]) for name in names if device[name]))
+    if device["share_bytes"] is not None:
+        from pytest_gpucoexist.model.arguments import format_bytes
+
+        text += f" ({format_bytes(device['share_bytes'])} of its memory)"
     return f"{text} (SIMULATED)" if device["simulated"] else text
