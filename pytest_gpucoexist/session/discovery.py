@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.readings import Observation
     from pytest_gpucoexist.session.options import Options
 
-__all__ = ["check_machine", "discover_machine", "session_host"]
+__all__ = ["check_machine", "discover_machine", "machine_from_json", "session_host"]
 
 
 def check_machine(config: pytest.Config, name: str) -> None:
@@ -32,7 +32,7 @@ def check_machine(config: pytest.Config, name: str) -> None:
             "an archive (.tar.gz, .tar.xz, .tar.bz2, .tar) or the .json of `gpucoexist show --json`"
         )
     if name.endswith(".json"):
-        _from_json(path)
+        machine_from_json(path)
         return
     try:
         _host(config, name)
@@ -46,7 +46,7 @@ def discover_machine(config: pytest.Config, options: Options, ask: Sequence[str]
     """Discover the machine that the options name, and let plugins amend it. Raises GpuCoexistError."""
     name = options.machine
     if name is not None and name.endswith(".json"):
-        machine = _from_json(_path(config, name))
+        machine = machine_from_json(_path(config, name))
     else:
         from functools import partial
 
@@ -101,7 +101,8 @@ def session_host(config: pytest.Config, options: Options) -> Host | None:
     return _host(config, options.machine)
 
 
-def _from_json(path: str) -> Machine:
+def machine_from_json(path: str) -> Machine:
+    """Read a machine as a replayed one. Raises RecordingError."""
     import json
     from dataclasses import replace
 

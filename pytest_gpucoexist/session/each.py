@@ -1,7 +1,7 @@
 """`each_gpu`, `each_vendor`, `each_numa_node`: one run of a test per device, vendor, node.
 
-The machine is the controller's, so every xdist worker makes the same ids. Only a test that asks for one of these
-fixtures starts a discovery at collection.
+The machine is the controller's, so every xdist worker makes the same ids, whatever it may use itself. Only a test that
+asks for one of these fixtures starts a discovery at collection.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def restriction(item: pytest.Item) -> Mapping[str, Any]:
     if "device" in found:
         from pytest_gpucoexist.session.state import GPU_SESSION
 
-        gpu = item.config.stash[GPU_SESSION].machine().gpu(found["device"])
+        gpu = item.config.stash[GPU_SESSION].collecting_machine.gpu(found["device"])
         found["device_vendor"] = None if gpu is None else gpu.vendor
     return found
 
@@ -66,7 +66,7 @@ def _candidates(metafunc: pytest.Metafunc) -> list[Gpu]:
     decision = session.decision(metafunc.definition)
     if decision is None:
         return []
-    machine = session.machine()
+    machine = session.collecting_machine
     keys = would_do(decision.need, machine)
     return [gpu for gpu in machine.gpus if gpu.key in keys]
 

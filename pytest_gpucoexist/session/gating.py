@@ -224,9 +224,12 @@ def stop_late(session: GpuSession, words: str) -> None:
         manager.register(_StopsRun(words), _STOP)
 
 
-def stop_distributed(session: GpuSession) -> None:
-    """Have an xdist controller stop its run; called in the thread that serves workers, so it only leaves word."""
-    words = stop_words(session)
+def stop_distributed(session: GpuSession, words: str | None = None) -> None:
+    """Have an xdist controller stop its run; called in the thread that serves workers, so it only leaves word.
+
+    `words` come from a worker that judged a machine of its own.
+    """
+    words = words or stop_words(session)
     manager = session.config.pluginmanager
     if words is not None and not manager.has_plugin(_STOP):
         manager.register(_StopsRun(words), _STOP)

@@ -57,10 +57,16 @@ def take_out(session: GpuSession, lost: Mapping[str, str]) -> None:
     if not new:
         return
     session.quarantine(new)
-    if session.link is not None:
-        session.link.take_out(new)
+    if session.teller is not None:
+        session.teller.take_out(new)
         return
     for key, words in new.items():
         gpu = session.machine().gpu(key)
         name = key if gpu is None else f"{gpu.id} ({key})"
-        session.notes.append(f"ERROR: {name} was lost during the session. {words}")
+        said = f"ERROR: {name} was lost during the session. {words}"
+        if session.link is None:
+            session.notes.append(said)
+        else:
+            from pytest_gpucoexist.session.remote import tell_note
+
+            tell_note(session, session.link, said)

@@ -1,7 +1,8 @@
 """Workers on other machines: where a gateway leads, what is there, and what they tell the controller.
 
-A worker is on another machine when its host name or boot id is not the controller's (ssh, `python=srun … python`), or
-when it replays another one. It discovers and judges its machine itself, and takes leases there.
+A worker is on another machine when its host name or boot id is not the controller's (ssh, `python=srun … python`), when
+Slurm gave it devices of its own there, or when it replays another one. It discovers and judges its machine itself, and
+takes leases there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.session.options import Options
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["There", "hear_apart", "host_name", "look_there", "place_there", "set_environment", "tell_apart"]
+__all__ = [
+    "There",
+    "hear_apart",
+    "host_name",
+    "look_there",
+    "place_there",
+    "set_environment",
+    "tell_apart",
+    "tell_note",
+]
 
 # These run in the gateway's interpreter, before pytest does, and import nothing of ours there.
 _PLACE = """
@@ -30,7 +40,9 @@ try:
         boot_id = file.read().strip()
 except OSError:
     boot_id = None
-channel.send((platform.node() or "localhost", boot_id, os.environ.get("PYTEST_GPU_MACHINE") or None))
+job = os.environ.get("SLURM_JOB_ID")
+step = None if job is None else job + "." + os.environ.get("SLURM_STEP_ID", "")
+channel.send((platform.node() or "localhost", boot_id, step, os.environ.get("PYTEST_GPU_MACHINE") or None))
 """
 _SET = """
 import os
@@ -59,17 +71,18 @@ _START_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class There:
-    """Where a gateway leads; `option` is `PYTEST_GPU_MACHINE` there."""
+    """Where a gateway leads; `step` is one of Slurm, `option` is `PYTEST_GPU_MACHINE` there."""
 
     host: str
     boot_id: str | None
+    step: str | None
     option: str | None
 
 
 def place_there(gateway: Any) -> There:
     """Ask where a gateway leads."""
-    host, boot_id, option = _execute(gateway, _PLACE)
-    return There(host=host, boot_id=boot_id, option=option)
+    host, boot_id, step, option = _execute(gateway, _PLACE)
+    return There(host=host, boot_id=boot_id, step=step, option=option)
 
 
 def set_environment(gateway: Any, environ: Mapping[str, str]) -> None:
@@ -134,12 +147,24 @@ def tell_apart(session: GpuSession, link: WorkerLink, machine: Machine) -> None:
     lines = machine_header(
         machine, promised=None, simulate=session.options.simulate, screen=session_screen(session.config)
     )
-    told = {"host": host_name(session), "replayed": session.options.machine, "lines": lines, "stop": session.stopped}
+    from pytest_gpucoexist.session.wire import place
+
+    host, _, step = place()
+    where = f"{host} (step {step} of Slurm)" if step else host
+    told = {"host": where, "replayed": session.options.machine, "lines": lines, "stop": session.stopped}
     link.tell("apart", told)
+
+
+def tell_note(session: GpuSession, link: WorkerLink, text: str) -> None:
+    """Have a line in the controller's summary, from a worker on another machine."""
+    link.tell("apart", {"note": f"{text} (on {host_name(session)})"})
 
 
 def hear_apart(session: GpuSession, worker: str, told: Mapping[str, Any]) -> None:
     """Note in the controller what such a worker told, once per machine; end the run where its gates end it."""
+    if "note" in told:
+        session.notes.append(told["note"])
+        return
     where = (told["host"], told["replayed"])
     workers = session.apart.setdefault(where, [])
     workers.append(worker)

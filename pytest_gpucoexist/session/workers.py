@@ -131,9 +131,11 @@ class WorkerHomes:
         config, options = self._session.config, self._session.options
         there = place_there(gateway)
         machine = config.option.gpu_machine or there.option or config.getini("gpu_machine") or None
-        if machine == options.machine and (machine is not None or [there.host, there.boot_id] == place()):
+        here = place()
+        same_place = machine is not None or [there.host, there.boot_id] == here[:2]
+        if machine == options.machine and there.step == here[2] and same_place:
             return self._ground(), None
-        where = (there.host, there.boot_id, machine)
+        where = (there.host, there.boot_id, there.step, machine)
         if where not in self._there:
             found, environ = look_there(gateway, options)
             self._there[where] = Ground(found, environ)
