@@ -34,7 +34,11 @@ _MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dead:
-    """A holder that died: what its record said. `started` is field 22 of its `/proc/PID/stat`, in ticks since boot."""
+    """A holder that died: what its record said; PID 0 where it left none.
+
+    `started` is field 22 of its `/proc/PID/stat`, in ticks since boot. `token` is a part of the lease's token, in the
+    environment of its children, that no other process has.
+    """
 
     pid: int
     group: int | None = None
@@ -180,7 +184,8 @@ class Kin:
             environ = self._host.read_bytes(f"/proc/{pid}/environ", _ENVIRON_BYTES)
         except OSError:
             return False
-        return f"{TOKEN_VARIABLE}={dead.token}".encode() in environ.split(b"\0")
+        variables = [each for each in environ.split(b"\0") if each.startswith(f"{TOKEN_VARIABLE}=".encode())]
+        return any(dead.token.encode() in each for each in variables)
 
     @staticmethod
     def _is_younger_mate(stat: Stat, dead: Dead) -> bool:

@@ -37,6 +37,7 @@ __all__ = ["TTL_S", "Occupancy", "judged"]
 TTL_S = 10.0
 """How long an answer counts: NVML costs some 150 ms, for the start of its process."""
 
+_BUSY_TTL_S = 2.0  # somebody waits for a device that others use
 _MIB = 1 << 20
 _SILENCE_S = 600.0  # a library that gave no answer is not asked again for as long: each time would cost the deadline
 
@@ -68,6 +69,7 @@ class Occupancy:
         self._clock = clock
         self._ask = ask
         self._known: dict[str, tuple[float, Occupants]] = {}
+        self._holders: dict[str, tuple[Holder, ...]] = {}
         self._silent_until = float("-inf")
         self._silence = ""
         self._resident: Resident | None = None
@@ -112,32 +114,54 @@ class Occupancy:
         """
         if self._host is None or self._host.simulated:
             return {}
-        seen = self._look(self._host, keys, fresh=fresh)
-        ours = frozenset(self._ours())
-        found: dict[str, tuple[Holder, ...]] = {}
-        kin = None
-        for key, device in seen.items():
-            if device.problem is not None or (not device.processes and not device.used_bytes):
-                continue
-            kin = kin or Kin(self._host, ours)
-            declared_bytes = (declared or {}).get(key, 0)
-            holders = tuple(judged(key, device, kin, processes=len(ours), declared_bytes=declared_bytes, dead=dead))
-            if holders:
-                found[key] = holders
-        return found
+        looked = self._look(self._host, keys, fresh=fresh)
+        if looked:
+            ours = frozenset(self._ours())
+            kin = Kin(self._host, ours)
+            for key, device in looked.items():
+                self._holders[key] = (
+                    ()
+                    if device.problem is not None or (not device.processes and not device.used_bytes)
+                    else tuple(
+                        judged(
+                            key,
+                            device,
+                            kin,
+                            processes=len(ours),
+                            declared_bytes=(declared or {}).get(key, 0),
+                            dead=dead if key in keys else (),
+                        )
+                    )
+                )
+        return {key: holders for key in keys if (holders := self._holders.get(key))}
+
+    def knows(self, keys: Collection[str]) -> bool:
+        """Whether `busy` would answer without looking, unless told to be fresh."""
+        return self._host is None or self._host.simulated or not self._stale(keys)
 
     def problems(self) -> Mapping[str, str]:
         """Say, by key, why nothing is known of devices that were asked about."""
         return {key: seen.problem for key, (_when, seen) in self._known.items() if seen.problem is not None}
 
-    def _look(self, host: Host, keys: Collection[str], *, fresh: bool) -> dict[str, Occupants]:
+    def _look(self, host: Host, keys: Collection[str], *, fresh: bool) -> Mapping[str, Occupants]:
+        """Return what is seen now of the devices whose answers count no more; the others are left out."""
+        stale = keys if fresh else self._stale(keys)
+        if not stale:
+            return {}
+        gpus = self._worth_asking(host, stale)
+        looked = occupants(host, gpus, lambda: self._reply(host))
         now = self._clock()
-        stale = {key for key in keys if fresh or key not in self._known or now - self._known[key][0] >= self._ttl_s}
-        if stale:
-            gpus = self._worth_asking(host, stale)
-            for key, seen in occupants(host, gpus, lambda: self._reply(host)).items():
-                self._known[key] = now, seen
-        return {key: self._known[key][1] for key in keys if key in self._known}
+        self._known.update((key, (now, looked.get(key, Occupants()))) for key in {*stale, *looked})
+        return looked
+
+    def _stale(self, keys: Collection[str]) -> list[str]:
+        now = self._clock()
+        ttl_s, busy_ttl_s = self._ttl_s, min(self._ttl_s, _BUSY_TTL_S)
+        return [
+            key
+            for key in keys
+            if key not in self._known or now - self._known[key][0] >= (busy_ttl_s if self._holders.get(key) else ttl_s)
+        ]
 
     def _worth_asking(self, host: Host, keys: Collection[str]) -> list[Gpu]:
         """Return the GPUs of these keys, and where NVML has to be asked all that it answers for: it costs the same."""
@@ -246,7 +270,9 @@ def _unnamed(key: str, rest: int, dead: Sequence[Dead]) -> Holder:
     if not dead:
         return Holder(key=key, kind="elsewhere", memory_bytes=rest)
     last = dead[-1]
-    return Holder(key=key, kind="leftover", pid=last.pid, session=last.session, test=last.test, memory_bytes=rest)
+    return Holder(
+        key=key, kind="leftover", pid=last.pid or None, session=last.session, test=last.test, memory_bytes=rest
+    )
 
 
 def _tolerance(device: Occupants, processes: int, *, blind: bool) -> int:

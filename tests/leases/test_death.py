@@ -103,7 +103,9 @@ def a_holder(folder: Path, what: str) -> Iterator[tuple[subprocess.Popen[bytes],
         )
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()  # a child may have it too: its end would not come
         for path in folder.iterdir():
             if path.name.isdecimal() and int(path.name) != os.getpid():
                 try:

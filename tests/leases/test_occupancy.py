@@ -245,11 +245,21 @@ def test_an_answer_counts_for_a_while() -> None:
     for _ in range(3):
         assert NVIDIA in known.busy([NVIDIA])
     assert library.asked == 1
-    clock.now += 10
+    clock.now += 2  # what is busy is looked at more often: somebody waits
     assert NVIDIA in known.busy([NVIDIA])
     assert library.asked == 2
-    assert NVIDIA in known.busy([NVIDIA], fresh=True)
+    library.reply = HelperReply(status="ok", data={"devices": [board(NVIDIA)]})
+    assert NVIDIA in known.busy([NVIDIA])
+    assert known.busy([NVIDIA], fresh=True) == {}
     assert library.asked == 3
+    library.reply = OK
+    clock.now += 9.9
+    assert known.knows([NVIDIA])
+    assert known.busy([NVIDIA]) == {}
+    clock.now += 0.1
+    assert not known.knows([NVIDIA])
+    assert NVIDIA in known.busy([NVIDIA])
+    assert library.asked == 4
 
 
 def test_files_are_enough_where_no_nvidia_card_is_asked_about() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.leases.lease import Holder
     from pytest_gpucoexist.testing.builder import MachineBuilder
 
-DEAD = Dead(pid=600, group=590, session_id=200, started=5000, token="t-600-abc", session="s1", test="test_a.py::test_x")
+DEAD = Dead(pid=600, group=590, session_id=200, started=5000, token="5f1c9a7e", session="s1", test="test_a.py::test_x")
 
 
 def left(machine: MachineBuilder, boards: dict[str, Any], ours: tuple[int, ...] = ()) -> tuple[Holder, ...]:
@@ -72,7 +72,10 @@ def test_an_orphan(group: int, session: int, started: int, kind: str) -> None:
 
 def test_a_daemon_that_kept_the_token_is_known_by_it() -> None:
     machine = with_process(workstation(), 610, "server", group=610, session=610, started=5100)
-    for token, kind in (("t-600-abc", "leftover"), ("t-600-abcd", "elsewhere")):
+    for token, kind in (
+        ("1:3:5f1c9a7e:/run/g/0/600.json", "leftover"),
+        ("1:3:77777777:/run/g/0/600.json", "elsewhere"),
+    ):
         environ = f"HOME=/root\0PYTEST_GPU_LEASE={token}\0LANG=C\0"
         (holder,) = left(machine.with_file("/proc/610/environ", environ), board(NVIDIA, User(610, GIB)))
         assert holder.kind == kind
