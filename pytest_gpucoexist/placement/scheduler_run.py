@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.placement.scheduler_queue import Orders, WorkerQueue
@@ -15,7 +16,7 @@ from pytest_gpucoexist.placement.timeline import Hold
 from pytest_gpucoexist.placement.transport import CANCEL, REFUSED, RUN, UNRUN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
     from pytest_gpucoexist.placement.engine import Engine
     from pytest_gpucoexist.placement.scheduler import Node
@@ -30,9 +31,10 @@ AVOIDED_S = 1.0
 
 
 class _Worker:
-    __slots__ = ("node", "queue", "refusals", "shutdown", "unit")
+    __slots__ = ("kind", "node", "queue", "refusals", "shutdown", "unit")
 
-    def __init__(self, node: Node, queue: WorkerQueue) -> None:
+    def __init__(self, node: Node, queue: WorkerQueue, kind: Hashable) -> None:
+        self.kind = kind
         self.node = node
         self.queue = queue
         self.shutdown: Callable[[], None] = node.shutdown
@@ -85,7 +87,7 @@ class Run:
         with self._lock:
             if self._engine.is_done or self._coming() or not self._nobody_runs():
                 return self._engine.is_done
-            return len(self._engine.stranded()) == len(self._engine.pending)
+            return len(self._engine.stranded()) == self._engine.left
 
     def add_worker(self, name: str, node: Node, collection: Sequence[str]) -> None:
         """Count on a worker that has collected these ids. One that no test can use is told to end."""
@@ -97,9 +99,10 @@ class Run:
             if place is None or node.shutting_down:
                 node.shutdown()
                 return
-            worker = self._workers[name] = _Worker(node, WorkerQueue(index_of))
-            self._sites[name] = place["site"]
             can_run = None if len(index_of) == len(self._ids) else frozenset(index_of)
+            kind = place["site"], frozenset(place.get("only") or ()), can_run
+            worker = self._workers[name] = _Worker(node, WorkerQueue(index_of), kind)
+            self._sites[name] = place["site"]
             self._engine.worker_up(name, can_run=can_run, **place)
             # pytest-xdist tells workers to end where a run stops early, and no hook says so: what is not granted by
             # then must not keep them waiting.
@@ -127,6 +130,9 @@ class Run:
                     self._was_refused(name, worker, position.test, said[7], now_s)
                 else:
                     self._ran(name, worker, position, said, now_s)
+                    following = worker.queue.positions[0] if worker.queue.positions else None
+                    if following is not None and following.state == "granted":
+                        self._engine.started(name, following.test, now_s)
             self._hand_out()
 
     def again(self, item: str) -> None:
@@ -209,7 +215,7 @@ class Run:
         for assignment in made:
             self._assign(assignment, orders.setdefault(assignment.worker, Orders()))
         for name, worker in tuple(self._workers.items()):
-            self._complete(name, worker, orders.setdefault(name, Orders()))
+            self._complete(name, worker, orders.setdefault(name, Orders()), now_s)
 
     def _assign(self, assignment: Assignment, orders: Orders) -> None:
         worker = self._workers[assignment.worker]
@@ -218,7 +224,7 @@ class Run:
         position = worker.queue.assign(assignment, orders)
         position.waits = assignment.test in self._patient
 
-    def _complete(self, name: str, worker: _Worker, orders: Orders) -> None:
+    def _complete(self, name: str, worker: _Worker, orders: Orders, now_s: float) -> None:
         """Let a queue end in a prediction, or end it; grant what may run; tell the worker."""
         queue = worker.queue
         if queue.needs_prediction:
@@ -231,19 +237,20 @@ class Run:
             closes = guess is None and queue.positions[-1].state == "granted"
         else:
             queue.grant(orders)
-            closes = queue.is_idle and not queue.is_closed and self._is_used_up(name)
+            closes = queue.is_idle and not queue.is_closed and not self._engine.left
+        if queue.positions and queue.positions[0] in orders.run:
+            self._engine.started(name, queue.positions[0].test, now_s)
         self._tell(name, worker, orders)
         if closes:
             worker.node.shutdown()
-
-    def _is_used_up(self, name: str) -> bool:
-        return self._engine.predict(name) is None and not self._engine.pending
 
     def _guess(self, name: str, queue: WorkerQueue) -> int | None:
         """Guess what a worker runs after its last position; any other test when something is left, None when not."""
         guess = self._engine.predict(name)
         if guess is not None and guess in queue.index_of:
             return guess
+        if not self._engine.left:
+            return None
         last = queue.positions[-1].test
         return next((test for test in self._engine.pending if test in queue.index_of and test != last), None)
 
@@ -273,15 +280,19 @@ class Run:
             worker.shutdown()
 
     def _retire_surplus(self) -> None:
-        idle = [
-            name for name, worker in self._workers.items() if not worker.queue.positions and not worker.queue.is_closed
-        ]
-        open_workers = [name for name, worker in self._workers.items() if not worker.queue.is_closed]
-        surplus = len(open_workers) - self._engine.useful_workers()
-        for name in idle[::-1][: max(0, surplus)]:
-            worker = self._workers.pop(name)
-            self._engine.worker_down(name, self._clock())
-            self._close(name, worker)
+        """Let workers end that have nothing to do yet and will not be needed; of those of a kind, never the last."""
+        workers = {name: worker for name, worker in self._workers.items() if not worker.queue.is_closed}
+        idle = [name for name, worker in workers.items() if not worker.queue.positions]
+        surplus = len(workers) - self._engine.useful_workers() if idle else 0
+        kinds = Counter(worker.kind for worker in workers.values())
+        for name in reversed(idle):
+            worker = workers[name]
+            if surplus > 0 and kinds[worker.kind] > 1:
+                surplus -= 1
+                kinds[worker.kind] -= 1
+                del self._workers[name]
+                self._engine.worker_down(name, self._clock())
+                self._close(name, worker)
 
     def _ask_again(self, now_s: float, *, everything: bool = False) -> None:
         due = [each for each, since_s in self._avoided.items() if everything or now_s - since_s >= AVOIDED_S]
