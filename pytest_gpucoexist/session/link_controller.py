@@ -147,9 +147,11 @@ class ControllerLink:
     ) -> str:
         """Answer with the machine of this session, or, to a worker on another one, that it is on its own.
 
-        A replayed machine is everybody's. All that collect must collect the same, so for this they get it in any case.
+        A replayed machine is everybody's, but in another allocation. All that collect must collect the same, so for
+        this they get it in any case.
         """
-        apart = option != self._option or (option is None and where != place())
+        here = place()
+        apart = option != self._option or where[2] != here[2] or (option is None and where != here)
         if apart and not collecting:
             return json.dumps({"apart": True})
         machine = self._machine(tuple(ask), None if apart else needed)

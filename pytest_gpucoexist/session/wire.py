@@ -29,7 +29,10 @@ class Channel(Protocol):
 
 
 def place() -> list[str | None]:
-    """Host name and boot id: two processes with the same pair see the same devices."""
+    """Host name, boot id and step of Slurm: two processes with the same three see the same devices.
+
+    A worker that `python=srun … python` starts has an allocation of its own, also on the controller's host.
+    """
     from pytest_gpucoexist.host import local_host
 
     host = local_host()
@@ -37,7 +40,9 @@ def place() -> list[str | None]:
         boot_id: str | None = host.read_text("/proc/sys/kernel/random/boot_id")
     except OSError:
         boot_id = None
-    return [host.name, boot_id]
+    environ = host.environ
+    step = f"{environ['SLURM_JOB_ID']}.{environ.get('SLURM_STEP_ID', '')}" if "SLURM_JOB_ID" in environ else None
+    return [host.name, boot_id, step]
 
 
 def send(channel: Channel, message: object) -> None:

@@ -14,7 +14,7 @@ from pytest_gpucoexist.session.link import END, ControllerLink, WorkerLink, work
 from tests.fixtures.machines import workstation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_gpucoexist.model.machine import Machine
 
@@ -174,7 +174,7 @@ def test_failure_in_the_controller_reaches_the_worker(controller: Controller, mo
 
 def test_a_worker_on_another_machine_is_on_its_own(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = controller.worker("gw0")
-    monkeypatch.setattr(link_worker, "place", lambda: ["elsewhere", "5b0f6a4e"])
+    monkeypatch.setattr(link_worker, "place", lambda: ["elsewhere", "5b0f6a4e", None])
     assert worker.machine() is None
     assert worker.apart is True
     assert worker.machine(collecting=True) == controller.machine, "all collect the same tests"
@@ -183,12 +183,28 @@ def test_a_worker_on_another_machine_is_on_its_own(controller: Controller, monke
 def test_a_replayed_machine_is_the_same_everywhere(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     controller.machine = workstation(simulated=True)
     controller.link._option = "demo"
-    monkeypatch.setattr(link_worker, "place", lambda: ["elsewhere", None])
+    monkeypatch.setattr(link_worker, "place", lambda: ["elsewhere", None, None])
     assert controller.worker("gw0", "demo").machine() == controller.machine
 
 
+def test_a_worker_in_an_allocation_of_its_own_is_on_its_own(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm gives it devices that the controller's masks say nothing of, and takes others away."""
+    controller.machine = workstation(simulated=True)
+    controller.link._option = "demo"
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    place = wire.place()
+    assert place[2] == "12.0"
+    monkeypatch.setattr(link_worker, "place", lambda: [*place[:2], "12.1"])
+    worker = controller.worker("gw0", "demo")
+    assert worker.machine() is None
+    assert worker.apart is True
+
+
 def test_place_is_this_boot_of_this_host() -> None:
-    name, boot_id = wire.place()
+    name, boot_id, _step = wire.place()
     assert name
     assert boot_id is None or len(boot_id) == 36
 
@@ -200,12 +216,13 @@ def test_place_without_a_boot_id(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Elsewhere:
         name = real.name
+        environ: Mapping[str, str] = {}
 
         def read_text(self, path: str) -> str:
             raise FileNotFoundError(2, "No such file or directory", path)
 
     monkeypatch.setattr(hosts, "local_host", Elsewhere)
-    assert wire.place() == [real.name, None]
+    assert wire.place()[:2] == [real.name, None]
 
 
 def test_nothing_hangs_when_the_controller_is_gone(controller: Controller) -> None:
