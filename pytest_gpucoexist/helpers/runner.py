@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import importlib
 import json
 import os
@@ -48,7 +49,7 @@ def serve(answer_fd: int, module: str, _request: dict[str, Any], limit_s: float)
         faulthandler.cancel_dump_traceback_later()
         for line in sys.stdin.buffer:
             faulthandler.dump_traceback_later(limit_s, exit=True)
-            text = _answered(lambda line=line: opened[0](json.loads(line))) if opened else failed
+            text = _answered(functools.partial(opened[0], json.loads(line))) if opened else failed
             pipe.write(text.encode() + b"\n")
             pipe.flush()
             faulthandler.cancel_dump_traceback_later()
