@@ -48,6 +48,11 @@ class Holds:
         """Devices that tests can take from here."""
         return tuple(key for lease in self._held for key in lease.keys)
 
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that tests take their devices from; of several, the one of the widest scope."""
+        return self._held[0] if self._held else None
+
     def take(self, item: pytest.Item, asked: Asked, wanted: Callable[[], Sequence[Group]]) -> Lease:
         """Return what a test asked for out of what is held, or of a new lease over `wanted()`, which waits.
 

@@ -28,7 +28,7 @@ def make_leaser(session: GpuSession) -> Leaser:
 
     # A machine that was read from JSON has no host; one that a plugin calls real is this one.
     host = session_host(session.config, options) or local_host()
-    return open_leaser(
+    leaser = open_leaser(
         session.machine,
         host,
         lease_dir=options.lease_dir,
@@ -37,3 +37,5 @@ def make_leaser(session: GpuSession) -> Leaser:
         default_memory_bytes=options.default_memory_bytes,
         busy=options.busy,  # type: ignore[arg-type]
     )
+    session.config.add_cleanup(leaser.close)
+    return leaser

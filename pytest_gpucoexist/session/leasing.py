@@ -20,6 +20,7 @@ from pytest_gpucoexist.session.asking import asked_by, everything, shared_groups
 from pytest_gpucoexist.session.choices import OVER, choices_of
 from pytest_gpucoexist.session.current import drop, in_use, pop, push, running
 from pytest_gpucoexist.session.holds import holds_of
+from pytest_gpucoexist.session.inheriting import export, take_back, token_of
 from pytest_gpucoexist.session.state import DECISION, GpuSession
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Holding:
     """The devices of one running test.
 
     `roles` says which group of the first lease serves a wider fixture; `used` stays after the release, and so do
-    `shares`. `waited_s` is for how long its first lease was waited for.
+    `shares`. `waited_s` is for how long its first lease was waited for, `token` what its children inherit.
     """
 
     session: GpuSession
@@ -44,6 +45,7 @@ class Holding:
     used: list[str] = field(default_factory=list)
     shares: dict[str, int] = field(default_factory=dict)
     waited_s: float = 0.0
+    token: str | None = None
 
     @property
     def owner(self) -> str:
@@ -106,6 +108,8 @@ def hold(session: GpuSession, item: pytest.Item, decision: Decision | None) -> H
         decision = item.stash[DECISION] = session.decide(decision.need)
     item.stash[HOLDING] = holding
     push(holding)
+    holding.token = token_of(session, holds_of(session).lease)
+    export(holding.token)
     return holding
 
 
@@ -125,6 +129,7 @@ def let_go(session: GpuSession, item: pytest.Item, nextitem: pytest.Item | None,
     """
     item.stash[OVER] = True
     if holding is not None:
+        take_back(holding.token)
         pop(holding)
         _own, *still_open = holding.leases
         holding.leases.clear()
@@ -169,9 +174,12 @@ def late(
         groups = shared_groups(session, decision.groups)
         lease = holds.lend(groups, holding.owner, in_use(session), closest_pair=closest_pair)
         holding.add(lease)
+        token = None if lease.number == 0 else token_of(session, lease)
+        export(token)
         try:
             yield tuple(gpu for key in lease.keys if (gpu := session.machine().gpu(key)) is not None)
         finally:
+            take_back(token)
             drop(lease)
             holds.give_back(lease)
     finally:

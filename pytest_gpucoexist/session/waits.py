@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.errors import DeviceBusyError
-from pytest_gpucoexist.model.matching import choose
+from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
 from pytest_gpucoexist.session.speaking import say_anywhere
-from pytest_gpucoexist.session.waitwords import busy_words, gave_up_words, waiting_words
+from pytest_gpucoexist.session.waitwords import gave_up_words, waiting_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +50,10 @@ def wait_for(
         if not held:
             raise
         raise DeviceBusyError(f"{error}; {_why_at_once(held, owner)}") from None
+    except OSError as error:
+        raise GpuCoexistError(
+            f"{owner}: the place of leases failed: {error}; `gpucoexist leases` says which it is"
+        ) from error
     return lease, time.monotonic() - started
 
 
@@ -99,8 +102,6 @@ class Watch:
         self._last = now
         self._counting = not waiting.holders or any(self._is_strange(holder) for holder in waiting.holders)
         machine = self._session.machine()
-        if options.busy in {"skip", "fail"} and (elsewhere := self._hopeless(waiting)):
-            raise DeviceBusyError(busy_words(self._owner, elsewhere, machine, time.time()))
         if self._counting and self._counted_s >= options.wait_s:
             words = gave_up_words(self._owner, waiting, self._groups, machine, time.time(), options.wait_s)
             raise DeviceBusyError(words)
@@ -110,11 +111,3 @@ class Watch:
 
     def _is_strange(self, holder: Holder) -> bool:
         return holder.kind != "lease" or holder.session is None or holder.session != self._session.run_id
-
-    def _hopeless(self, waiting: Waiting) -> list[Holder]:
-        """Return who uses devices without a lease, where the test cannot be served beside them."""
-        elsewhere = [holder for holder in waiting.holders if holder.kind == "elsewhere"]
-        taken = {holder.key for holder in elsewhere}
-        free = {key for group in self._groups for key in group.candidates} - taken
-        served = elsewhere and choose(self._groups, free, self._session.machine())
-        return [] if served else elsewhere

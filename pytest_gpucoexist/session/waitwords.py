@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.groups import Group
     from pytest_gpucoexist.model.machine import Machine
 
-__all__ = ["busy_words", "gave_up_words", "holder_words", "span", "waiting_words"]
+__all__ = ["gave_up_words", "holder_words", "span", "waiting_words"]
 
 
 def span(seconds: float) -> str:
@@ -42,13 +42,6 @@ def gave_up_words(
     return (
         f"{owner}: busy: {_wanted(groups, machine)} did not become free within {wait_s:g} s (--gpu-wait)"
         f"{_whom(waiting, machine, now_s)}"
-    )
-
-
-def busy_words(owner: str, holders: Sequence[Holder], machine: Machine, now_s: float) -> str:
-    """Say that a test does not wait for those that use its devices without a lease."""
-    return (
-        f"{owner}: busy: {'; '.join(_each(holders, machine, now_s))} (--gpu-busy=wait waits, share goes on beside it)"
     )
 
 
