@@ -103,14 +103,14 @@ class Occupancy:
         *,
         fresh: bool = False,
         declared: Mapping[str, int] | None = None,
-        dead: Sequence[Dead] = (),
+        dead: Mapping[str, Sequence[Dead]] | None = None,
     ) -> Mapping[str, tuple[Holder, ...]]:
         """Return who keeps each device from a new holder; only devices that somebody keeps are in it. Never raises.
 
         `fresh` asks now, else an answer of the last `ttl_s` seconds counts. `declared` are the bytes that the leases
         of live processes cover, by key; whole devices count with all of their memory, and so does what such a process
-        held before and may keep in a cache. `dead` are holders that died with the device: what is left of them has
-        the kind `leftover`, everything else `elsewhere`.
+        held before and may keep in a cache. `dead` are holders that died with the device, by key: what is left of
+        them has the kind `leftover`, everything else `elsewhere`.
         """
         if self._host is None or self._host.simulated:
             return {}
@@ -129,7 +129,7 @@ class Occupancy:
                             kin,
                             processes=len(ours),
                             declared_bytes=(declared or {}).get(key, 0),
-                            dead=dead if key in keys else (),
+                            dead=(dead or {}).get(key, ()),
                         )
                     )
                 )

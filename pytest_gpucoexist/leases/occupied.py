@@ -37,6 +37,7 @@ class MachineOccupancy:
         self._folder = folder
         self._namespace: str | None = None
         self._seen: list[Seen] = []
+        self._known: dict[str, tuple[Holder, ...]] = {}
         self._most: dict[tuple[int, str], dict[str, int]] = {}
         self._occupancy = Occupancy(host, machine, self._ours, deadline_s=deadline_s)
         if host is not None:
@@ -48,15 +49,21 @@ class MachineOccupancy:
     def busy(self, keys: Collection[str], fresh: bool = False) -> Mapping[str, tuple[Holder, ...]]:
         """Return what keeps each device from being given; devices that may be given are left out. Never raises.
 
-        `fresh` is for devices whose holder died: it looks now, and memory that nobody accounts for keeps the device.
+        `fresh` looks now. It is for devices whose holder died, where memory that nobody accounts for keeps the device,
+        and for those that a stranger was seen to use.
         """
         if not fresh and self._occupancy.knows(keys):
             return self._occupancy.busy(keys)
         self._seen = [each for each in records(self._folder) if not each.machine] if self._folder is not None else []
-        dead = [_dead(each) for each in self._seen if not each.live and _has_any(each, keys)]
-        return self._occupancy.busy(
-            keys, fresh=fresh, declared=self._declared(), dead=(_UNKNOWN, *dead) if fresh else dead
-        )
+        dead = {key: [_dead(each) for each in self._seen if not each.live and _has(each, key)] for key in keys}
+        if fresh:
+            for key in keys:
+                # Asked again about a stranger: that is no death. Else somebody died, with a record or without.
+                if not any(each.kind == "elsewhere" for each in self._known.get(key, ())):
+                    dead[key].insert(0, _UNKNOWN)
+        found = self._occupancy.busy(keys, fresh=fresh, declared=self._declared(), dead=dead)
+        self._known.update((key, found.get(key, ())) for key in keys)
+        return found
 
     def prepare(self, keys: Collection[str]) -> None:
         """Get ready to look again within milliseconds (`Occupancy.prepare`). Returns at once."""
@@ -95,8 +102,8 @@ class MachineOccupancy:
         return sums
 
 
-def _has_any(seen: Seen, keys: Collection[str]) -> bool:
-    return any(key in keys for lease in seen.leases for key in lease.devices)
+def _has(seen: Seen, key: str) -> bool:
+    return any(key in lease.devices for lease in seen.leases)
 
 
 def _dead(seen: Seen) -> Dead:

@@ -45,7 +45,8 @@ class Occupant:
 class Occupants:
     """Everybody on one device. `used_bytes` is without what the driver keeps for itself; None: it does not tell.
 
-    `unseen` says who could not be looked into, `problem` why nothing at all is known, `display` that it draws one.
+    `unseen` says who could not be looked into, `problem` why nothing at all is known. `display`: it draws a desktop, or
+    the driver does not tell what it keeps for itself: some hundred MiB are nobody's.
     """
 
     processes: tuple[Occupant, ...] = ()
@@ -101,7 +102,9 @@ def _of_board(gpu: Gpu, devices: Sequence[Mapping[str, Any]]) -> Occupants:
             continue
         try:
             if gpu.partition is None:
-                return _told(device, parts, value_of(device, "reserved") or 0)
+                reserved = value_of(device, "reserved")
+                seen = _told(device, parts, reserved or 0)
+                return seen if reserved is not None else replace(seen, display=True)
             for part in parts:
                 if f"mig{value_of(part, 'gi')}.{value_of(part, 'ci')}" == gpu.partition:
                     # What an instance keeps for itself is not told apart: some 20 MiB.

@@ -129,7 +129,7 @@ def watched(occupancy: Occupancy, dead: Dead, folder: Path) -> list[tuple[Holder
     """Ask until the device is free; what was said before that. Memory is never there when it is called free."""
     said: list[tuple[Holder, ...]] = []
     while True:
-        holders = occupancy.busy([KEY], fresh=True, dead=[dead]).get(KEY, ())
+        holders = occupancy.busy([KEY], fresh=True, dead={KEY: [dead]}).get(KEY, ())
         if not holders:
             assert users(folder) == set()
             assert occupancy.problems() == {}
@@ -163,7 +163,7 @@ def test_what_outlives_the_holder_is_named(occupancy: Occupancy, device: Path, w
         (child,) = wait_for_users(device, 1)
         process.kill()
         process.wait()
-        (holder,) = occupancy.busy([KEY], fresh=True, dead=[dead])[KEY]
+        (holder,) = occupancy.busy([KEY], fresh=True, dead={KEY: [dead]})[KEY]
         assert (holder.kind, holder.pid, holder.memory_bytes) == ("leftover", child, size)
         assert holder.program is not None
         assert holder.program.startswith("python")

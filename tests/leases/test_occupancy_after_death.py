@@ -21,12 +21,20 @@ DEAD = Dead(pid=600, group=590, session_id=200, started=5000, token="5f1c9a7e", 
 def left(machine: MachineBuilder, boards: dict[str, Any], ours: tuple[int, ...] = ()) -> tuple[Holder, ...]:
     host = told(machine, boards)
     found = discover(host)
-    return Occupancy(host, lambda: found, lambda: ours).busy([NVIDIA], fresh=True, dead=[DEAD]).get(NVIDIA, ())
+    return (
+        Occupancy(host, lambda: found, lambda: ours).busy([NVIDIA], fresh=True, dead={NVIDIA: [DEAD]}).get(NVIDIA, ())
+    )
 
 
 def test_nothing() -> None:
     assert left(workstation(), board(NVIDIA)) == ()
     assert left(workstation(), board(NVIDIA, used=200 * MIB)) == ()  # what an idle board has in use
+
+
+def test_what_an_older_driver_keeps_for_itself_is_nobodys() -> None:
+    boards = {**board(NVIDIA, used=700 * MIB, reserved=0), "reserved": {"status": "unsupported", "detail": "no v2"}}
+    assert left(workstation(), boards) == ()
+    assert len(left(workstation(), {**boards, "reserved": {"value": 0}})) == 1
 
 
 def test_memory_that_no_process_accounts_for() -> None:
@@ -97,8 +105,8 @@ def test_in_a_container_what_living_leases_declare_is_not_the_dead_ones() -> Non
     host = told(workstation(namespace="pid:[4026532843]"), board(NVIDIA, used=9 * GIB, reserved=0))
     machine = discover(host)
     known = Occupancy(host, lambda: machine, lambda: (300,))
-    assert known.busy([NVIDIA], fresh=True, dead=[DEAD], declared={NVIDIA: 8 * GIB}) == {}
-    (holder,) = known.busy([NVIDIA], fresh=True, dead=[DEAD], declared={NVIDIA: 4 * GIB})[NVIDIA]
+    assert known.busy([NVIDIA], fresh=True, dead={NVIDIA: [DEAD]}, declared={NVIDIA: 8 * GIB}) == {}
+    (holder,) = known.busy([NVIDIA], fresh=True, dead={NVIDIA: [DEAD]}, declared={NVIDIA: 4 * GIB})[NVIDIA]
     assert (holder.kind, holder.memory_bytes) == ("leftover", 5 * GIB)
 
 

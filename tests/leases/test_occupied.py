@@ -106,6 +106,15 @@ def test_after_a_death_without_a_record_memory_still_counts(tmp_path: Path) -> N
     assert ask(tmp_path, workstation(), board(NVIDIA, used=4 * GIB)) == ()
 
 
+def test_a_stranger_that_is_looked_at_again_is_still_a_stranger(tmp_path: Path) -> None:
+    host = told(workstation(namespace="pid:[4026532843]"), board(NVIDIA, used=4 * GIB))
+    machine = discover(host)
+    occupancy = MachineOccupancy(host, lambda: machine, str(tmp_path))
+    for fresh in (False, True, True):
+        (holder,) = occupancy.busy([NVIDIA], fresh)[NVIDIA]
+        assert (holder.kind, holder.pid, holder.memory_bytes) == ("elsewhere", None, 4 * GIB)
+
+
 def test_a_replayed_machine_and_one_of_json_have_no_users(tmp_path: Path) -> None:
     machine = discover(workstation().host())
     for host in (workstation().host(), None):
