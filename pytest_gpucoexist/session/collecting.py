@@ -58,6 +58,8 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
         # Workers ask the controller at their first GPU test; here a bad recording is still a usage error.
         try:
             gpu_session.prepare(gpu_session.selected_needs)
+            if gpu_session.options.lease_dir is not None and not gpu_session.hypothetical:
+                _ = gpu_session.leaser  # a folder that cannot be used is said before the first test
         except GpuCoexistError as error:
             if gpu_session.stopped is not None:
                 from pytest_gpucoexist.session.gating import stop_serial

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.errors import GpuCoexistError
+
 if TYPE_CHECKING:
+    from pytest_gpucoexist.leases.places import Place
     from pytest_gpucoexist.session.state import GpuSession
 
 __all__ = ["CollectionHeader", "Header", "collection_header", "machine_lines"]
@@ -65,7 +68,55 @@ def machine_lines(session: GpuSession) -> list[str]:
         promised=options.require,
         simulate=None if options.plan or options.observe else options.simulate,
         observe=options.observe,
-        interferences=[] if options.mask_style == "auto" else [f"mask style: {options.mask_style}"],
+        interferences=_interferences(session),
         screen=session_screen(session.config),
     )
     return lines + gate_lines(session)
+
+
+def _interferences(session: GpuSession) -> list[str]:
+    options = session.options
+    lines = [] if options.mask_style == "auto" else [f"mask style: {options.mask_style}"]
+    if options.plan or options.observe or (session.machine().simulated and not options.simulate):
+        return lines
+    if options.lease == "off":
+        lines.append("no lease is taken (--gpu-lease=off): other sessions may use the same devices at the same time")
+        return lines
+    if options.busy == "share":
+        lines.append("tests share devices with processes that use them without a lease (--gpu-busy=share)")
+    if options.default_memory_bytes is not None:
+        from pytest_gpucoexist.model.arguments import format_bytes
+
+        lines.append(f"a test that says no memory leases {format_bytes(options.default_memory_bytes)} of a device")
+    if not session.machine().simulated and _takes_leases(session) and (words := _unprotected(session)):
+        lines.append(words)
+    return lines
+
+
+def _takes_leases(session: GpuSession) -> bool:
+    """Whether any test will be given a device; a controller, which knows no tests, goes by its devices."""
+    if not session.selected_needs:
+        return any(gpu.is_compute and gpu.visible and gpu.fit for gpu in session.machine().gpus)
+    return any(session.decide(need).outcome == "run" for need in session.selected_needs)
+
+
+def _unprotected(session: GpuSession) -> str | None:
+    """Say where leases are kept and what they therefore do not protect against.
+
+    None where it is an administrator's folder.
+    """
+    try:
+        place: Place | None = getattr(session.leaser, "place", None)
+    except GpuCoexistError as error:
+        return str(error)
+    if place is None:
+        return None
+    if place.kind == "folder":
+        return place.notes[0] if place.notes else None
+    against = {
+        "user": "other users and containers are not held back",
+        "process": "other processes are not held back",
+    }[place.kind]
+    if place.functions:
+        against += ", except at PCI functions that they see in the same sysfs"
+    return f"leases: {place.where}; {against} (gpucoexist leases says more)"

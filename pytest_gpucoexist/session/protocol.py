@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
+from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError, UserError
 from pytest_gpucoexist.model.plan import is_promised
 from pytest_gpucoexist.placement.grant import CANCELLED
 from pytest_gpucoexist.session.fixture_needs import our_fixtures
@@ -79,7 +79,8 @@ class GpuProtocol:
         """Skip or fail what cannot run, before any fixture (and so before `setUpClass`)."""
         decision = self._session.decision(item)
         if (error := item.stash.get(HOLD_ERROR, None)) is not None:
-            if isinstance(error, DeviceBusyError) and self._session.options.busy == "skip":
+            busy = isinstance(error, DeviceBusyError) and not self._session.leaser.held()
+            if busy and self._session.options.busy == "skip":
                 pytest.skip(str(error))
             self._refuse(item, str(error))
         if decision is None or self._session.options.observe or decision.outcome == "run":
@@ -150,11 +151,15 @@ class GpuProtocol:
         nodes = {gpu.numa_node for gpu in gpus}
         simulated = machine is not None and machine.simulated
         outcome, reason = _outcome(item, decision, simulated=simulated)
+        devices = [_plain(DeviceUse.of(gpu, simulated=simulated, share_bytes=shares.get(gpu.key))) for gpu in gpus]
+        host = None if self._session.link is None else self._session.link.host
+        if host is not None:
+            for device in devices:
+                device["id"] = f"{host}:{device['id']}"
         return {
             "requirement": decision.need.describe() or "malformed",
-            "devices": [
-                _plain(DeviceUse.of(gpu, simulated=simulated, share_bytes=shares.get(gpu.key))) for gpu in gpus
-            ],
+            "devices": devices,
+            "host": host,
             "waited_s": round(holding.waited_s, 3) if holding is not None else 0.0,
             "numa_node": nodes.pop() if len(nodes) == 1 else None,
             "gpu_outcome": outcome,
@@ -173,7 +178,8 @@ def _outcome(item: pytest.Item, decision: Decision, *, simulated: bool) -> tuple
     if decision.outcome != "run":
         return ("not_run" if decision.outcome == "error" else decision.outcome), decision.reason
     if HOLD_ERROR in item.stash:
-        return "busy", str(item.stash[HOLD_ERROR])
+        error = item.stash[HOLD_ERROR]
+        return "not_run" if isinstance(error, UserError) else "busy", str(error)
     if skipped := item.stash.get(SKIPPED, None):
         return skipped
     return ("simulated" if simulated else "ran"), None
@@ -199,6 +205,8 @@ def _properties(told: dict[str, Any]) -> list[tuple[str, object]]:
     """JUnit properties of a test. Set on every report: JUnit reads those of the teardown."""
     found: list[tuple[str, object]] = [("gpu_requirement", told["requirement"])]
     found += [("gpu_device", _device_text(device)) for device in told["devices"]]
+    if told["host"] is not None:
+        found.append(("gpu_host", told["host"]))
     if told["numa_node"] is not None:
         found.append(("gpu_numa_node", told["numa_node"]))
     found.append(("gpu_outcome", told["gpu_outcome"]))
