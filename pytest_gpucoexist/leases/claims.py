@@ -9,10 +9,11 @@ from pytest_gpucoexist.leases.layout import MIB
 from pytest_gpucoexist.leases.lease import Share
 
 if TYPE_CHECKING:
+    from pytest_gpucoexist.leases.token import Inherited
     from pytest_gpucoexist.model.machine import Gpu
     from pytest_gpucoexist.model.requirement import Requirement
 
-__all__ = ["Claim", "claim_for"]
+__all__ = ["Claim", "claim_for", "claim_within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Claim:
 
     `name` and `parent` are what is locked (a prefix keeps machines apart), `key` is the device's. `memory_mib` of
     `capacity_mib` is a share; None is the whole device. `function` is the address of its PCI function on this machine.
+    What is `inherited` is another process's, for those who may use its lease.
     """
 
     key: str
@@ -29,6 +31,12 @@ class Claim:
     memory_mib: int | None = None
     capacity_mib: int = 0
     function: str | None = None
+    inherited: bool = False
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Bytes of a share; None for the whole device."""
+        return None if self.memory_mib is None else self.memory_mib * MIB
 
     @property
     def share(self) -> Share | None:
@@ -51,3 +59,21 @@ def claim_for(
     if wanted is None or requirement.exclusive or -(-wanted // MIB) >= capacity:
         return Claim(gpu.key, prefix + gpu.key, parent, function=function)
     return Claim(gpu.key, prefix + gpu.key, parent, -(-wanted // MIB), capacity, function)
+
+
+def claim_within(
+    inherited: Inherited, gpu: Gpu, requirement: Requirement, *, default_memory_bytes: int | None = None
+) -> Claim | None:
+    """Say what it claims of a device that was inherited; None when that is too little.
+
+    Those who inherit one lease exclude each other in a slot of their own; nobody else is asked.
+    """
+    name = f"{inherited.space}:{gpu.key}"
+    share = inherited.devices[gpu.key]
+    wanted = requirement.memory_bytes or default_memory_bytes
+    if share is not None and (requirement.exclusive or (wanted or 0) > share):
+        return None
+    capacity = (gpu.memory_total_bytes or 0 if share is None else share) // MIB
+    if wanted is None or requirement.exclusive or -(-wanted // MIB) >= capacity:
+        return Claim(gpu.key, name, inherited=True)
+    return Claim(gpu.key, name, None, -(-wanted // MIB), capacity, inherited=True)

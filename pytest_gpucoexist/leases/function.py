@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.leases.forks import close, opened
-from pytest_gpucoexist.leases.layout import PRESENCE, SLOT_BYTES, slot
+from pytest_gpucoexist.leases.layout import KEEPERS, PRESENCE, SLOT_BYTES, slot
 from pytest_gpucoexist.leases.ofd import conflict, free_ranges, lock, unlock
 
 try:
@@ -46,6 +46,18 @@ class FunctionLock:
         """Open the attribute at `path`. Raises OSError."""
         self.fd = opened(path, os.O_RDONLY | os.O_NOFOLLOW)
         self._announced: dict[str, _Ranges] = {}
+
+    def works(self) -> bool:
+        """Whether the kernel has these locks on this file. Raises OSError where it has not."""
+        lock(self.fd, KEEPERS, 1, shared=True)
+        unlock(self.fd, KEEPERS, 1)
+        # Of an exclusive flock nobody can tell without taking one: a moment's shared one is in the way of that alone.
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self.fd, fcntl.LOCK_UN)
+        return True
 
     def take(self, claim: Claim, wanted: Sequence[tuple[int, int]] = ()) -> bool:
         """Lock what a claim says, or nothing and return False. `wanted` are the bytes of a share to try first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.leases.deaths import Board
 from pytest_gpucoexist.leases.forks import generation
 from pytest_gpucoexist.leases.function import FunctionLock, attribute
 from pytest_gpucoexist.leases.table import TableLocks
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.leases.claims import Claim
     from pytest_gpucoexist.leases.places import Place
+    from pytest_gpucoexist.leases.single import FlockLocks, ProcessLocks
 
 __all__ = ["Hold"]
 
@@ -25,7 +27,9 @@ class Hold:
         """Open the table of a place. Raises TableMissingError and OSError."""
         self._place = place
         self._generation = generation()
-        self.table = TableLocks(place.folder) if place.folder is not None else None
+        self.table = _locks(place)
+        fd = self.table.fd
+        self.board = Board(fd) if fd is not None else None
         self.functions: dict[str, FunctionLock] = {}
         self._unlockable: set[str] = set()
         self.claims: dict[str, Claim] = {}
@@ -36,24 +40,42 @@ class Hold:
         if known is None and self._place.functions is not None and address not in self._unlockable:
             try:
                 known = self.functions[address] = FunctionLock(attribute(self._place.functions, address))
-            except OSError:  # no sysfs in this container, or a function that is gone
-                self._unlockable.add(address)
+            except OSError as error:
+                if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}:
+                    raise  # to go on without the lock would be to share
+                self._unlockable.add(address)  # not in this container's sysfs, or a function that is gone
         return known
+
+    def queue_file(self, claim: Claim) -> tuple[str, int] | None:
+        """Return name and descriptor of the file where waiters for a device queue; None where there is none.
+
+        A folder for all users has their queues too. Beside a folder of one user, all meet at the PCI function.
+        """
+        if claim.function is not None and (self._place.kind != "folder" or self.table.fd is None):
+            function = self.function(claim.function)
+            if function is not None:
+                return claim.function, function.fd
+        return None if self.table.fd is None else ("", self.table.fd)
+
+    def trim(self) -> None:
+        """Close what only the wait needed."""
+        used = {claim.function for claim in self.claims.values()}
+        for address in [each for each in self.functions if each not in used]:
+            self.functions.pop(address).close()
 
     def free(self, claim: Claim) -> bool:
         """Whether nobody else has locked it, as far as the table knows. Takes nothing."""
-        return self.table is None or self.table.free(claim)
+        return self.table.free(claim)
 
     def take(self, claim: Claim) -> bool:
         """Lock a device, or nothing and return False."""
-        if self.table is not None and not self.table.take(claim):
+        if not self.table.take(claim):
             return False
         if claim.function is not None:
             function = self.function(claim.function)
-            wanted = self.table.ranges(claim) if self.table is not None else ()
+            wanted = self.table.ranges(claim)
             if function is not None and not function.take(claim, wanted):
-                if self.table is not None:
-                    self.table.give(claim)
+                self.table.give(claim)
                 return False
         self.claims[claim.key] = claim
         return True
@@ -69,12 +91,11 @@ class Hold:
             function = self.functions.get(claim.function or "")
             if function is not None:
                 function.give(claim)
-            if self.table is not None:
-                self.table.give(claim)
+            self.table.give(claim)
 
     def intact(self) -> bool:
         """Whether what is locked is still what others would find."""
-        return self.table is None or self.table.intact()
+        return self.table.intact()
 
     def close(self) -> None:
         """Unlock everything. Doing so twice is no error."""
@@ -84,10 +105,14 @@ class Hold:
         self.claims.clear()
         for function in self.functions.values():
             function.close()
-        if self.table is not None:
-            self.table.close()
+        self.table.close()
 
 
-def refused(error: OSError) -> bool:
-    """Whether a file system has no such locks, in distinction to a folder that this user may not use."""
-    return error.errno in {errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+def _locks(place: Place) -> TableLocks | FlockLocks | ProcessLocks:
+    if place.locks == "table" and place.folder is not None:
+        return TableLocks(place.folder)
+    from pytest_gpucoexist.leases.single import FlockLocks, ProcessLocks
+
+    if place.locks == "flock" and place.folder is not None:
+        return FlockLocks(place.folder)
+    return ProcessLocks()

@@ -21,6 +21,7 @@ __all__ = [
     "PULSE_BYTES",
     "SLOT_BYTES",
     "TICKETS",
+    "mark",
     "pulse",
     "queue",
     "slot",
@@ -55,3 +56,8 @@ def queue(key: str) -> int:
 def pulse(ticket: int) -> int:
     """Return where the pulse of a ticket begins; it has `PULSE_BYTES`."""
     return _PULSES + ticket * PULSE_BYTES
+
+
+def mark(key: str) -> bytes:
+    """Return the eight bytes, never all zero, that stand for a device on the board of the table."""
+    return (_number(key) | 1).to_bytes(8, "big")

@@ -1,63 +1,48 @@
 """Gives devices to tests of this process, so that no process of this machine has them too.
 
 A lease is a set of locks that the kernel holds for this process (`hold.py`); it ends when the process does, however.
-Who waits asks again every few milliseconds; those who came earlier are served first (`queue.py`).
-
-`occupancy` tells what locks cannot: who uses a device without a lease, and what keeps the memory of a holder that died.
-It offers `busy(keys, fresh)`, which returns a tuple of `Holder` for each key that must not be given now (others may be
-left out). It is called before each grant and about every 50 ms during a wait, so it must answer from a cache that costs
-microseconds, but with `fresh`, after a holder's death, where it must look again.
+Who waits asks again every few milliseconds; those who came earlier are served first (`queue.py`). Before a device is
+given, `occupancy` says who uses it without a lease, and what is left of a holder that died (`guard.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
-from pytest_gpucoexist.leases.hold import Hold
-from pytest_gpucoexist.leases.lease import Lease, Waiting
+from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.leases.forks import generation
+from pytest_gpucoexist.leases.guard import Guard, Watchman
+from pytest_gpucoexist.leases.lease import Lease
+from pytest_gpucoexist.leases.pursuit import Pursuit
+from pytest_gpucoexist.leases.queue import Watch
+from pytest_gpucoexist.leases.records import Identity, Record, lease_text, wait_text
 from pytest_gpucoexist.leases.request import Request
+from pytest_gpucoexist.leases.token import token_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_gpucoexist.host import Host
-    from pytest_gpucoexist.leases.lease import Holder, OnWait
+    from pytest_gpucoexist.leases.guard import Occupancy
+    from pytest_gpucoexist.leases.hold import Hold
+    from pytest_gpucoexist.leases.lease import OnWait
     from pytest_gpucoexist.leases.places import Place
     from pytest_gpucoexist.leases.request import Chosen
+    from pytest_gpucoexist.leases.token import Inherited
     from pytest_gpucoexist.model.groups import Group
     from pytest_gpucoexist.model.machine import Machine
 
-__all__ = ["Busy", "Identity", "MachineLeaser", "Occupancy", "open_leaser"]
+__all__ = ["Busy", "Identity", "MachineLeaser", "open_leaser"]
 
 Busy = Literal["wait", "skip", "fail", "share"]
 
 
-class Identity:
-    """Who a process is, for people: its session, its worker, the program."""
-
-    __slots__ = ("program", "session", "worker")
-
-    def __init__(self, session: str, worker: str | None = None, program: str = "pytest") -> None:
-        """`session` is the same for all workers of a run."""
-        self.session = session
-        self.worker = worker
-        self.program = program
-
-
-class Occupancy(Protocol):
-    """Who uses devices without a lease."""
-
-    def busy(self, keys: Sequence[str], fresh: bool) -> Mapping[str, tuple[Holder, ...]]:
-        """Return what keeps each device from being given; devices that may be given can be left out."""
-        ...
-
-
 class MachineLeaser:
-    """A `Leaser` whose leases bind the whole machine. Safe to use from several threads."""
+    """A `Leaser` whose leases bind the whole machine. Safe to use from several threads; a forked child starts anew."""
 
     def __init__(
         self,
@@ -68,17 +53,33 @@ class MachineLeaser:
         default_memory_bytes: int | None = None,
         occupancy: Occupancy | None = None,
         busy: Busy = "wait",
+        host: Host | None = None,
+        inherited: Callable[[], Inherited | None] = lambda: None,
     ) -> None:
-        """`machine` is called at each request: nothing is discovered, opened or made before."""
+        """`machine` is called at each request: nothing is discovered, opened or made before.
+
+        `busy` is `--gpu-busy`. `inherited` tells the lease of another process that this one may use, at each request.
+        `host` tells which processes are above this one: to wait for one of them would be to wait for ever.
+        """
         self._machine = machine
         self.place = place
         self.identity = identity
         self._default = default_memory_bytes
         self._occupancy = occupancy
         self._busy: Busy = busy
+        self._host = host
+        self._inherited = inherited
+        self._forget()
+
+    def _forget(self) -> None:
+        self._generation = generation()
         self._lock = threading.Lock()
-        self._leases: dict[int, tuple[Lease, Hold]] = {}
+        self._leases: dict[int, tuple[Lease, Hold, str]] = {}
+        self._waits: dict[int, str] = {}
         self._last = 0
+        self._watch = Watch()
+        self._watchman = Watchman(self._occupancy)
+        self._record: Record | None = None
 
     def acquire(
         self,
@@ -90,76 +91,160 @@ class MachineLeaser:
         timeout_s: float | None = None,
         on_wait: OnWait | None = None,
     ) -> Lease:
-        """Wait until all groups can be served, and hold them (`Leaser.acquire`)."""
-        machine = self._machine()
+        """Wait until all groups can be served, and hold them (`Leaser.acquire`).
+
+        A process that holds devices does not wait for more: two that did could wait for each other.
+        """
+        if self._generation != generation():
+            self._forget()
         request = Request(
             groups,
-            machine,
+            self._machine(),
+            owner=owner,
             preferred=preferred,
             closest_pair=closest_pair,
             default_memory_bytes=self._default,
-            prefix=f"{machine.name}:" if machine.simulated else "",
+            inherited=self._inherited(),
         )
-        if request.choose() is None:
-            wanted = ", ".join(sorted(request.candidates)) or "no device"
-            raise GpuCoexistError(f"{owner}: asks for more distinct devices than its candidates ({wanted}) offer")
-        hold = Hold(self.place)
+        guard = Guard(self._watchman, self.place.folder, ignores_foreign=self._busy == "share")
+        pursuit = Pursuit(request, self.place, self._watch, guard)
         try:
-            started = time.monotonic()
-            told = started - 0.95
-            while (chosen := request.attempt(hold, lambda _key: True)) is None:
-                waited = time.monotonic() - started
-                if self._leases or (timeout_s is not None and waited >= timeout_s):
-                    raise _busy(owner, request)  # noqa: TRY301
-                if on_wait is not None and time.monotonic() - told >= 1:
-                    told = time.monotonic()
-                    on_wait(Waiting(owner=owner, waited_s=waited))
-                time.sleep(min(0.02, max(0.001, waited / 16)))
-            return self._granted(owner, request, chosen, hold)
+            chosen = pursuit.attempt()
+            if chosen is None:
+                chosen = self._wait(pursuit, guard, timeout_s, on_wait)
+            assert pursuit.hold is not None
+            return self._granted(request, chosen, pursuit.hold)
         except BaseException:
-            hold.close()
+            # An interrupt can come anywhere: nothing may stay locked that nobody knows of.
+            self._drop(pursuit.hold)
             raise
 
-    def _granted(self, owner: str, request: Request, chosen: Chosen, hold: Hold) -> Lease:
-        shares = tuple(
-            share
-            for index, keys in enumerate(chosen)
-            for key in keys
-            if (share := request.claim(index, key).share) is not None
+    def _wait(self, pursuit: Pursuit, guard: Guard, timeout_s: float | None, on_wait: OnWait | None) -> Chosen:
+        from pytest_gpucoexist.leases.waiting import Kin, Wait
+
+        request = pursuit.request
+        if request.choose() is None:
+            wanted = ", ".join(sorted(request.candidates)) or "no device"
+            raise GpuCoexistError(
+                f"{request.owner}: asks for more distinct devices than its candidates ({wanted}) offer"
+            )
+        at_once = bool(self._leases) or (request.inherits and not request.inherits_all)
+        wait = Wait(
+            request,
+            guard,
+            self._watchman,
+            place=self.place,
+            kin=Kin(self.identity, self.record_path, self._host),
+            refuses_foreign=self._busy in {"skip", "fail"},
+            limit_s=0.0 if at_once else timeout_s,
         )
+        self._say(lambda: self._waits.update({id(wait): wait_text(request.owner, time.time(), request.candidates)}))
+        try:
+            return pursuit.wait(wait, on_wait)
+        finally:
+            self._say(lambda: self._waits.pop(id(wait), None))
+
+    def _granted(self, request: Request, chosen: Chosen, hold: Hold) -> Lease:
+        hold.trim()
+        claims = [request.claim(index, key) for index, keys in enumerate(chosen) for key in keys]
+        if hold.board is not None:
+            hold.board.write([claim for claim in claims if not claim.inherited])
         with self._lock:
             self._last += 1
-            lease = Lease(owner=owner, devices=chosen, number=self._last, shares=shares)
-            self._leases[lease.number] = (lease, hold)
+            shares = tuple(share for claim in claims if (share := claim.share) is not None)
+            lease = Lease(owner=request.owner, devices=chosen, number=self._last, shares=shares)
+            text = lease_text(lease.number, lease.owner, time.time(), claims)
+            self._leases[lease.number] = (lease, hold, text)
+            record = self._own_record(request.machine)
+            if record is not None:
+                record.note(claims)
+                self._write()
         return lease
 
     def release(self, lease: Lease, keys: Sequence[str] | None = None) -> None:
         """Give devices back, all or those in `keys`. Releasing twice is no error."""
+        if self._generation != generation():
+            self._forget()
         with self._lock:
             entry = self._leases.get(lease.number)
             if entry is None or entry[0].owner != lease.owner:
                 return
             hold = entry[1]
-            hold.give(tuple(hold.claims) if keys is None else keys)
-            if not hold.claims:
+            left = [] if keys is None else [claim for key, claim in hold.claims.items() if key not in keys]
+            if left:
+                text = lease_text(lease.number, lease.owner, time.time(), left)
+                self._leases[lease.number] = (entry[0], hold, text)
+            else:
                 del self._leases[lease.number]
+            # Marks and record first: who gets the device next must not find it named here.
+            if hold.board is not None:
+                hold.board.write([claim for claim in left if not claim.inherited])
+            self._write()
+            if left:
+                hold.give([key for key in hold.claims if keys is None or key in keys])
+            else:
                 hold.close()
 
     def held(self) -> dict[str, str]:
         """Return the owner of each device that this process holds now."""
+        if self._generation != generation():
+            self._forget()
         with self._lock:
-            return {key: lease.owner for lease, hold in self._leases.values() for key in hold.claims}
+            return {key: lease.owner for lease, hold, _ in self._leases.values() for key in hold.claims}
+
+    def token(self, lease: Lease) -> str | None:
+        """Return what a child process finds in `PYTEST_GPU_LEASE` to use a lease; None where no record is kept."""
+        with self._lock:
+            record = self._record
+            if record is None or record.path is None or lease.number not in self._leases:
+                return None
+            return token_text(record.path, record.nonce, lease.number)
+
+    @property
+    def record_path(self) -> str | None:
+        """Where this process says what it holds."""
+        return None if self._record is None else self._record.path
 
     def close(self) -> None:
-        """Give everything back; the session ends."""
+        """Give everything back and leave nothing behind; the session ends."""
+        if self._generation != generation():
+            self._forget()
         with self._lock:
-            for _, hold in self._leases.values():
+            for _, hold, _ in self._leases.values():
+                if hold.board is not None:
+                    hold.board.write(())
                 hold.close()
             self._leases.clear()
+            if self._record is not None:
+                self._record.remove()
+                self._record = None
 
+    def _drop(self, hold: Hold | None) -> None:
+        if hold is None:
+            return
+        with self._lock:
+            for number in [number for number, entry in self._leases.items() if entry[1] is hold]:
+                del self._leases[number]
+            if hold.board is not None:
+                with contextlib.suppress(OSError):
+                    hold.board.write(())
+            hold.close()
+            self._write()
 
-def _busy(owner: str, request: Request) -> DeviceBusyError:
-    return DeviceBusyError(f"{owner}: no free device among {', '.join(sorted(request.candidates))}")
+    def _say(self, change: Callable[[], Any]) -> None:
+        with self._lock:
+            change()
+            self._own_record(self._machine())
+            self._write()
+
+    def _own_record(self, machine: Machine) -> Record | None:
+        if self._record is None and self.place.folder is not None and self.place.locks == "table":
+            self._record = Record(self.place.folder, self.identity, machine.name if machine.simulated else "")
+        return self._record
+
+    def _write(self) -> None:
+        if self._record is not None:
+            self._record.write((text for _, _, text in self._leases.values()), self._waits.values())
 
 
 def open_leaser(
@@ -176,15 +261,24 @@ def open_leaser(
     """Return what gives devices of this machine, or of the one that `host` replays, to this process.
 
     `lease_dir` is the folder where leases are kept; without one the best place is found. Raises UserError when it
-    cannot be used.
+    cannot be used. A lease that the environment of `host` names is inherited. Without an `occupancy`, this machine's
+    own is asked; a replayed one has none.
     """
     from pytest_gpucoexist.leases.places import find_place
+    from pytest_gpucoexist.leases.token import inherited
 
+    place = find_place(host, lease_dir)
+    if occupancy is None and not host.simulated:
+        from pytest_gpucoexist.leases.occupied import MachineOccupancy
+
+        occupancy = MachineOccupancy(host, machine, place.folder)
     return MachineLeaser(
         machine,
-        find_place(host, lease_dir),
-        Identity(session or str(os.getpid()), worker),
+        place,
+        Identity(session or str(os.getpid()), worker, host=host),
         default_memory_bytes=default_memory_bytes,
         occupancy=occupancy,
         busy=busy,
+        host=host,
+        inherited=lambda: inherited(host.environ),
     )

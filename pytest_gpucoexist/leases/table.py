@@ -76,8 +76,9 @@ def _make(folder_fd: int) -> None:
     finally:
         fcntl.flock(folder_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     try:
-        # The folder says who may take part; the umask of whoever came first must not.
-        os.fchmod(fd, 0o666)
+        # Who may write the folder may take part; the umask of whoever came first must not say who.
+        writers = os.fstat(folder_fd).st_mode & 0o022
+        os.fchmod(fd, 0o600 | writers | writers << 1)
     finally:
         close(fd)
 
@@ -87,7 +88,8 @@ class TableLocks:
 
     def __init__(self, folder: str) -> None:
         """Open it. Raises like `open_table`."""
-        self.folder_fd, self.fd = open_table(folder)
+        self.folder_fd, self.locked_fd = open_table(folder)
+        self.fd: int | None = self.locked_fd
         self._ranges: dict[str, list[tuple[int, int]]] = {}
         self._parents: dict[str, int] = {}
 
@@ -96,7 +98,7 @@ class TableLocks:
         if claim.name in self._ranges or claim.name in self._parents or claim.parent in self._ranges:
             return False  # one's own locks are never in one's own way
         if claim.parent is not None:
-            if not lock(self.fd, slot(claim.parent), SLOT_BYTES, shared=True):
+            if not lock(self.locked_fd, slot(claim.parent), SLOT_BYTES, shared=True):
                 return False
             self._parents[claim.parent] = self._parents.get(claim.parent, 0) + 1
         ranges = self._take_bytes(claim)
@@ -109,30 +111,30 @@ class TableLocks:
     def _take_bytes(self, claim: Claim) -> list[tuple[int, int]] | None:
         start = slot(claim.name)
         if claim.memory_mib is None:
-            return [(start, SLOT_BYTES)] if lock(self.fd, start, SLOT_BYTES) else None
+            return [(start, SLOT_BYTES)] if lock(self.locked_fd, start, SLOT_BYTES) else None
         taken: list[tuple[int, int]] = []
         left = claim.memory_mib
-        for at, size in free_ranges(self.fd, start, claim.capacity_mib):
+        for at, size in free_ranges(self.locked_fd, start, claim.capacity_mib):
             length = min(size, left)
-            if lock(self.fd, at, length):  # somebody may have been faster: then there may be other bytes
+            if lock(self.locked_fd, at, length):  # somebody may have been faster: then there may be other bytes
                 taken.append((at, length))
                 left -= length
                 if left == 0:
                     return taken
         for at, length in taken:
-            unlock(self.fd, at, length)
+            unlock(self.locked_fd, at, length)
         return None
 
     def free(self, claim: Claim) -> bool:
         """Whether `take` would succeed now. Takes nothing."""
         if claim.name in self._ranges or claim.name in self._parents or claim.parent in self._ranges:
             return False
-        if claim.parent is not None and conflict(self.fd, slot(claim.parent), SLOT_BYTES, shared=True):
+        if claim.parent is not None and conflict(self.locked_fd, slot(claim.parent), SLOT_BYTES, shared=True):
             return False
         start = slot(claim.name)
         if claim.memory_mib is None:
-            return conflict(self.fd, start, SLOT_BYTES) is None
-        return sum(size for _, size in free_ranges(self.fd, start, claim.capacity_mib)) >= claim.memory_mib
+            return conflict(self.locked_fd, start, SLOT_BYTES) is None
+        return sum(size for _, size in free_ranges(self.locked_fd, start, claim.capacity_mib)) >= claim.memory_mib
 
     def ranges(self, claim: Claim) -> tuple[tuple[int, int], ...]:
         """Return (start, length) of what is locked of the device's own slot."""
@@ -144,7 +146,7 @@ class TableLocks:
         if ranges is not None:
             # Not by closing alone: a child between fork and exec has the same opening.
             for at, length in ranges:
-                unlock(self.fd, at, length)
+                unlock(self.locked_fd, at, length)
             self._give_parent(claim)
 
     def _give_parent(self, claim: Claim) -> None:
@@ -153,7 +155,7 @@ class TableLocks:
         self._parents[claim.parent] -= 1
         if not self._parents[claim.parent]:
             del self._parents[claim.parent]
-            unlock(self.fd, slot(claim.parent), SLOT_BYTES)
+            unlock(self.locked_fd, slot(claim.parent), SLOT_BYTES)
 
     def intact(self) -> bool:
         """Whether the file that is locked is still the one that others find."""
@@ -161,14 +163,14 @@ class TableLocks:
             found = os.stat(NAME, dir_fd=self.folder_fd, follow_symlinks=False)
         except OSError:
             return False
-        mine = os.fstat(self.fd)
+        mine = os.fstat(self.locked_fd)
         return (found.st_ino, found.st_dev) == (mine.st_ino, mine.st_dev)
 
     def close(self) -> None:
         """Unlock everything."""
         self._ranges.clear()
         self._parents.clear()
-        unlock(self.fd, 0, 0)  # a length of 0 is all of the file
+        unlock(self.locked_fd, 0, 0)  # a length of 0 is all of the file
         fcntl.flock(self.folder_fd, fcntl.LOCK_UN)
-        close(self.fd)
+        close(self.locked_fd)
         close(self.folder_fd)
