@@ -19,12 +19,20 @@ class Kind:
 
     __slots__ = ("can_run", "ledger", "needs", "only", "possible")
 
-    def __init__(self, ledger: Ledger, only: frozenset[int] | None, can_run: frozenset[int] | None) -> None:
-        """Prepare every demand of the site."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        only: frozenset[int] | None,
+        can_run: frozenset[int] | None,
+        needs: list[Need | None] | None = None,
+    ) -> None:
+        """Prepare every demand of the site, unless that was done."""
         self.ledger = ledger
         self.only = only
         self.can_run = can_run
-        self.needs = [None if demand is None else Need(demand, ledger, only) for demand in ledger.site.demands]
+        if needs is None:
+            needs = [None if demand is None else Need(demand, ledger, only) for demand in ledger.site.demands]
+        self.needs = needs
         self.possible: list[bool] = []
         self.judge()
 
@@ -67,7 +75,7 @@ class Placed:
 class Worker:
     """A worker that is up. `held`: how much it has of which device for its open unit, booked as `hold`."""
 
-    __slots__ = ("held", "hold", "home", "kind", "last", "line", "name", "unit")
+    __slots__ = ("fresh", "held", "hold", "home", "kind", "last", "line", "name", "unit")
 
     def __init__(self, name: str, kind: Kind, home: frozenset[int]) -> None:
         """Begin with nothing to do."""
@@ -76,6 +84,8 @@ class Worker:
         self.home = home
         self.line: list[Placed] = []
         self.unit: UnitState | None = None
+        self.fresh = False
+        """Whether the next test has to set its unit up."""
         self.held: dict[int, int] = {}
         self.hold: list[Booking] = []
         self.last: tuple[int, ...] = ()

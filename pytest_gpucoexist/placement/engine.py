@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.placement.account import Account
 from pytest_gpucoexist.placement.crew import Worker
+from pytest_gpucoexist.placement.machines import Machines
 from pytest_gpucoexist.placement.plan import Plan
 from pytest_gpucoexist.placement.policy import Round
 from pytest_gpucoexist.placement.pools import Pools
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from pytest_gpucoexist.placement.crew import Placed
+    from pytest_gpucoexist.placement.urgency import Urgency
     from pytest_gpucoexist.placement.values import Assignment, Site, Statistics, Test, Unit
 
 __all__ = ["Engine"]
@@ -54,17 +56,19 @@ class Engine:
         """
         self._account = Account()
         self._pools = Pools(tests, units)
-        self._plan = Plan(self._pools, self._account, keep_order=keep_order)
+        self._machines = Machines(self._pools)
+        self._plan = Plan(self._pools, self._machines, self._account, keep_order=keep_order)
         self._per_device = workers_per_device
         self._keep_order = keep_order
         for site in sites:
             self.add_site(site)
-        self._urgency = in_order if keep_order else usual(self._plan)
+        self._urgency: Urgency = in_order if keep_order else usual(self._machines)
         self._pools.fill(self._urgency)
+        self._rehearsed = keep_order
 
     def add_site(self, site: Site) -> None:
         """Add a machine, before its first worker is up. Its demands are indexed like those of every other site."""
-        self._plan.add_site(site)
+        self._machines.add_site(site)
 
     # Workers
 
@@ -84,7 +88,7 @@ class Engine:
         """
         if worker in self._plan.workers:
             raise ValueError(f"worker {worker} is up already")
-        kind = self._plan.kind(site, only, can_run)
+        kind = self._machines.kind(site, only, can_run)
         at_home = frozenset(kind.ledger.index[key] for key in home if key in kind.ledger.index)
         self._plan.workers[worker] = Worker(worker, kind, at_home)
 
@@ -108,8 +112,8 @@ class Engine:
         self.give_back(returned)
         self._plan.close(gone, now_s)
         del self._plan.workers[worker]
-        if not replaced:
-            self._plan.forget_kind(gone.kind)
+        if not replaced and all(each.kind is not gone.kind for each in self._plan.workers.values()):
+            self._machines.forget(gone.kind)
         return Downed(running=running, returned=tuple(sorted(returned)))
 
     def give_back(self, tests: Iterable[int]) -> None:
@@ -123,7 +127,7 @@ class Engine:
         Never less than 1. Workers above this number may be shut down (those that have nothing assigned).
         """
         return max(
-            1, min(self._pools.count, self._plan.usable_devices() * self._per_device + self._pools.without_device())
+            1, min(self._pools.count, self._machines.usable_devices() * self._per_device + self._pools.without_device())
         )
 
     # What happens
@@ -167,12 +171,12 @@ class Engine:
 
     def freed(self, site: str, keys: Iterable[str], now_s: float) -> None:  # noqa: ARG002
         """Note that devices are no longer held elsewhere: they may be given again."""
-        ledger = self._plan.ledgers[site]
+        ledger = self._machines.ledgers[site]
         ledger.away -= {ledger.index[key] for key in keys if key in ledger.index}
 
     def busy_elsewhere(self, site: str, keys: Iterable[str], now_s: float) -> None:  # noqa: ARG002
         """Note that others hold these devices, before any test ran into it."""
-        ledger = self._plan.ledgers[site]
+        ledger = self._machines.ledgers[site]
         ledger.away |= {ledger.index[key] for key in keys if key in ledger.index}
 
     def lost(self, site: str, keys: Iterable[str], reason: str, now_s: float) -> tuple[int, ...]:  # noqa: ARG002
@@ -181,9 +185,9 @@ class Engine:
         Tests that run there go on. Returns the pending tests that no worker can run any more because of it; they
         will be assigned with `unmet`.
         """
-        before = self._plan.impossible()
-        self._plan.lose(site, keys, reason)
-        demands = self._plan.impossible() - before
+        before = self._machines.impossible()
+        self._machines.lose(site, keys, reason)
+        demands = self._machines.impossible() - before
         return tuple(test for test in self._pools.pending() if self._pools.tests[test].demand in demands)
 
     # What to do
@@ -193,8 +197,19 @@ class Engine:
 
         Call it after every event (or several). Returns () when nothing can be given at this moment.
         """
+        if not self._rehearsed and self._plan.workers:
+            self._rehearsed = True
+            self._rehearse()
         self._account.begins(now_s)
         return tuple(Round(self._plan, now_s).run())
+
+    def _rehearse(self) -> None:
+        from pytest_gpucoexist.placement.rehearsal import best_urgency
+
+        better = best_urgency(self._plan)
+        if better is not None:
+            self._urgency = better
+            self._pools.fill(better)
 
     def predict(self, worker: str) -> int | None:
         """Guess what a worker will run after everything that it was assigned; None: no guess.
@@ -242,7 +257,7 @@ class Engine:
 
     def statistics(self, now_s: float) -> Statistics:
         """Tell what was done with the devices until now."""
-        return self._account.statistics(now_s, self._plan.ledgers, list(self._pools.units.values()))
+        return self._account.statistics(now_s, self._machines.ledgers, list(self._pools.units.values()))
 
     def _first(self, worker: str, test: int) -> Placed:
         line = self._plan.workers[worker].line

@@ -104,7 +104,7 @@ class Floor:
     def _rank(self, need: Need, kind: Kind, workers: Sequence[Worker]) -> Callable[[int], object]:
         """Prefer devices that others need least; for a share the fullest, while somebody wants a whole one."""
         ledger, room = kind.ledger, self._room_of(kind.ledger)
-        pressure, whole_wanted = self._plan.pressure(ledger)
+        pressure, whole_wanted = self._plan.machines.pressure(ledger)
         home = {device for worker in workers for device in worker.home}
         sign = 1 if whole_wanted or not need.shared else -1
         order = need.order
@@ -201,7 +201,7 @@ class Floor:
     def remember(self) -> None:
         """Leave to the next decision what is kept for whom, and note why devices are idle."""
         self._plan.waiting = self._waiting
-        for ledger in self._plan.ledgers.values():
+        for ledger in self._plan.machines.ledgers.values():
             kept = self._kept.get(ledger, {})
             for device in range(len(ledger.devices)):
                 because = None
@@ -216,6 +216,6 @@ class Floor:
             return "held by another session"
         if device in kept:
             return f"kept for test {kept[device][1]}"
-        if not self._plan.wanted(ledger, device):
+        if not self._plan.machines.wanted(ledger, device):
             return "no test left for it"
         return "no worker" if not self.workers() else "what is left needs more than it"

@@ -54,6 +54,13 @@ class Ledger:
         self.has_parts = [count > 0 for count in parts]
         self._slice = [capacity // max(count, 1) or 1 for capacity, count in zip(self.capacity, parts, strict=True)]
 
+    def copy(self) -> Ledger:
+        """Return the same devices, with nothing booked."""
+        ledger = Ledger(self.site)
+        ledger.away = set(self.away)
+        ledger.lost = dict(self.lost)
+        return ledger
+
     def room(self, device: int) -> int:
         """How much could be booked now. A part has none while its parent is given whole, or away, or lost."""
         if device in self.away or device in self.lost:

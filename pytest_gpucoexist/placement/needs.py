@@ -60,7 +60,12 @@ class Need:
         self._closest = demand.closest_pair
         self.parts = tuple(Part(group, ledger, only) for group in demand.groups)
         self.width = sum(part.count for part in self.parts)
-        self._simple = len(self.parts) == 1 and not self.parts[0].group.requirement.same_node
+        everything = [device for part in self.parts for device in part.candidates]
+        self._simple = (
+            len(everything) == len(set(everything))
+            and not demand.closest_pair
+            and not any(part.group.requirement.same_node for part in self.parts)
+        )
         self.shared = any(part.share is not None for part in self.parts)
         self.weight = 0.0
         """Devices taken, a share counted as its part of the smallest candidate."""
@@ -100,11 +105,10 @@ class Need:
             fitting.append(some)
         order: Callable[[int], object] = (lambda each: (each not in held, rank(each))) if held else rank
         if self._simple:
-            count = self.parts[0].count
-            some = fitting[0]
-            if count == 1:
-                return ((min(some, key=order),),)  # type: ignore[arg-type]
-            return (tuple(sorted(some, key=order)[:count]),)  # type: ignore[arg-type]
+            return tuple(
+                (min(some, key=order),) if part.count == 1 else tuple(sorted(some, key=order)[: part.count])  # type: ignore[type-var, arg-type]
+                for part, some in zip(self.parts, fitting, strict=True)
+            )
         return self._together(fitting, order)
 
     def _together(self, fitting: Sequence[Sequence[int]], rank: Callable[[int], object]) -> Chosen | None:

@@ -4,135 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.crew import Kind, Placed, Worker
-from pytest_gpucoexist.placement.ledger import Ledger
+from pytest_gpucoexist.placement.crew import Placed, Worker
 from pytest_gpucoexist.placement.values import Assignment, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_gpucoexist.placement.account import Account
-    from pytest_gpucoexist.placement.ledger import Booking
+    from pytest_gpucoexist.placement.ledger import Booking, Ledger
+    from pytest_gpucoexist.placement.machines import Machines
     from pytest_gpucoexist.placement.needs import Chosen, Need
     from pytest_gpucoexist.placement.pools import Pools, UnitState
-    from pytest_gpucoexist.placement.values import Site
 
 __all__ = ["Plan"]
 
-NOTHING_S = 1e-9
-"""What rounding leaves when all durations of a sum were taken away again."""
-
 
 class Plan:
-    """The workers and their lines, with the ledgers that they draw on."""
+    """The workers and their lines, and the devices that they draw on."""
 
-    def __init__(self, pools: Pools, account: Account, *, keep_order: bool) -> None:
+    def __init__(self, pools: Pools, machines: Machines, account: Account, *, keep_order: bool) -> None:
         """Begin with no worker and no machine."""
         self.pools = pools
         self.account = account
-        self.ledgers: dict[str, Ledger] = {}
+        self.machines = machines
         self.workers: dict[str, Worker] = {}
-        self.kinds: list[Kind] = []
         self.keep_order = keep_order
         self.waiting: dict[int, frozenset[int]] = {}
         """For which tests devices were kept by the last decision, and which."""
-        self._all: dict[str, Kind] = {}
-        self._pressure: dict[Ledger, tuple[int, list[float], bool]] = {}
 
-    def add_site(self, site: Site) -> None:
-        """Know a machine."""
-        ledger = self.ledgers[site.name] = Ledger(site)
-        self._all[site.name] = Kind(ledger, None, None)
-
-    def kind(self, site: str, only: Collection[str] | None, can_run: Collection[int] | None) -> Kind:
-        """Return the kind of such workers, always the same object."""
-        ledger = self.ledgers[site]
-        usable = None if only is None else frozenset(ledger.index[key] for key in only if key in ledger.index)
-        tests = None if can_run is None else frozenset(can_run)
-        for kind in self.kinds:
-            if kind.ledger is ledger and kind.only == usable and kind.can_run == tests:
-                return kind
-        self.kinds.append(Kind(ledger, usable, tests))
-        return self.kinds[-1]
-
-    def possible(self, demand: int | None) -> bool:
-        """Whether workers of some kind, up or expected back, could meet a demand with every device free."""
-        return demand is None or any(kind.possible[demand] for kind in self.kinds)
-
-    def impossible(self) -> set[int]:
-        """Return the demands that no kind of worker can meet."""
-        demands = range(max((len(kind.possible) for kind in self.kinds), default=0))
-        return {demand for demand in demands if not self.possible(demand)}
-
-    def forget_kind(self, kind: Kind) -> None:
-        """Expect no worker of this kind any more, if none is up."""
-        if all(worker.kind is not kind for worker in self.workers.values()):
-            self.kinds.remove(kind)
-
-    def lose(self, site: str, keys: Iterable[str], reason: str) -> None:
-        """Take devices of a site out for good."""
-        self.ledgers[site].lose(keys, reason)
-        for kind in (*self.kinds, *self._all.values()):
-            kind.judge()
-
-    def width(self, demand: int) -> float:
-        """Return how many devices a demand takes, a share counted as a part."""
-        for kind in self._all.values():
-            need = kind.needs[demand]
-            if need is not None:
-                return max(need.weight, 1e-3)
-        return 1.0
-
-    def usable_devices(self) -> int:
-        """Count the devices that a pending test could use, of all machines."""
-        return sum(
-            self.wanted(ledger, device)
-            for ledger in self.ledgers.values()
-            for device in range(len(ledger.devices))
-            if device not in ledger.lost
-        )
-
-    def why_not(self, demand: int | None) -> str:
-        """Say why no worker can meet a demand: what it lacks was never there, or was lost."""
-        lost = {
-            ledger.devices[device].key: reason
-            for ledger in self.ledgers.values()
-            for device, reason in ledger.lost.items()
-            if demand is not None
-            and (need := self._all[ledger.site.name].needs[demand]) is not None
-            and device in need.order
-        }
-        if lost:
-            return "no machine has what it needs any more: " + ", ".join(f"{key}: {why}" for key, why in lost.items())
-        return "no machine that a worker runs on has what it needs"
-
-    # Devices
-
-    def pressure(self, ledger: Ledger) -> tuple[list[float], bool]:
-        """Return how many seconds of pending tests each device may expect, and whether one wants a whole device."""
-        known = self._pressure.get(ledger)
-        count = self.pools.count
-        if known is not None and 0.98 * known[0] <= count <= known[0]:
-            return known[1], known[2]
-        seconds = [0.0] * len(ledger.devices)
-        whole_wanted = False
-        needs = self._all[ledger.site.name].needs
-        for demand, load_s in self.pools.load_s.items():
-            need = None if demand is None else needs[demand]
-            if need is not None and load_s > NOTHING_S:
-                whole_wanted |= not need.shared
-                for device, part in need.spread.items():
-                    seconds[device] += load_s * part
-        self._pressure[ledger] = count, seconds, whole_wanted
-        return seconds, whole_wanted
-
-    def wanted(self, ledger: Ledger, device: int) -> bool:
-        """Whether a pending test could use a device."""
-        needs = self._all[ledger.site.name].needs
-        return any(
-            load_s > NOTHING_S and demand is not None and (need := needs[demand]) is not None and device in need.order
-            for demand, load_s in self.pools.load_s.items()
-        )
+    def copy(self, account: Account) -> Plan:
+        """Return a plan for the same suite, machines and workers, with nothing done yet."""
+        pools = self.pools.copy()
+        machines = self.machines.copy(pools)
+        plan = Plan(pools, machines, account, keep_order=self.keep_order)
+        for worker in self.workers.values():
+            kind = machines.kinds[self.machines.kinds.index(worker.kind)]
+            plan.workers[worker.name] = Worker(worker.name, kind, worker.home)
+        return plan
 
     def note_wait(self, test: int, ledger: Ledger, devices: Iterable[int], now_s: float) -> None:
         """Note who holds what is kept for a test that waits."""
@@ -158,7 +66,11 @@ class Plan:
         unmet: str | None = None,
     ) -> Assignment:
         """Assign a test that was taken out of the pools, with devices; `sources` hand theirs over when they end."""
-        placed = Placed(worker, test, unit, self.pools.expected_s[test], now_s)
+        seconds = self.pools.expected_s[test]
+        if unit is not None and worker.fresh:
+            seconds += self.pools.setup_s(unit)
+            worker.fresh = False
+        placed = Placed(worker, test, unit, seconds, now_s)
         before = [each for each in worker.line[-1:] if each not in sources]
         placed.waits = [*sources, *before]
         for each in placed.waits:
@@ -248,6 +160,7 @@ class Plan:
     ) -> None:
         """Let a worker begin a unit, or help with it, and hold the unit's devices from now (or the sources' end) on."""
         worker.unit = unit
+        worker.fresh = True
         unit.workers.append(worker.name)
         unit.setups += 1
         if need is not None:

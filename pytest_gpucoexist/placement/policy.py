@@ -100,7 +100,7 @@ class Round:
         kinds: dict[Kind, list[Worker]] = {}
         for worker in self.floor.workers():
             kinds.setdefault(worker.kind, []).append(worker)
-        possible = self.plan.possible(pool.demand)
+        possible = self.plan.machines.possible(pool.demand)
         for kind, workers in kinds.items():
             head = self._head(pool, kind)
             if head is None:
@@ -150,7 +150,7 @@ class Round:
         sources: Sequence[Placed] = (),
     ) -> None:
         demand = self.pools.tests[test].demand
-        unmet = None if self.plan.possible(demand) else self.plan.why_not(demand)
+        unmet = None if self.plan.machines.possible(demand) else self.plan.machines.why_not(demand)
         if need is not None:
             sources = list(dict.fromkeys((*sources, *self.floor.sources(worker, need, chosen))))
         self.made.append(self.plan.place(worker, test, unit, self.now_s, need, chosen, sources, unmet))
@@ -181,7 +181,7 @@ class Round:
         """Return the next test of a unit that such a worker can run (or skip): a helper begins at the end."""
         for test in reversed(unit.tests) if last else unit.tests:
             demand = self.pools.tests[test].demand
-            runs = demand is None or kind.possible[demand] or not self.plan.possible(demand)
+            runs = demand is None or kind.possible[demand] or not self.plan.machines.possible(demand)
             if runs and (kind.can_run is None or test in kind.can_run):
                 return test
         return None
@@ -223,7 +223,7 @@ class Round:
         demand = self.pools.tests[test].demand
         need: Need | None = None
         chosen: Chosen | None = ()
-        if demand is not None and self.plan.possible(demand):
+        if demand is not None and self.plan.machines.possible(demand):
             need = worker.kind.needs[demand]
             if need is None:
                 return False
@@ -239,6 +239,15 @@ class Round:
         self._place(worker, test, unit, need, chosen, sources)
         return True
 
+    def _with_help(self, unit: UnitState) -> tuple[float, float]:
+        """Expect how long a unit takes from now, and how long with one worker more, which has to set it up first."""
+        lines = [self.plan.workers[name].line for name in unit.workers]
+        busy_s = sum(line[-1].ends_s(self.now_s) - self.now_s for line in lines if line)
+        setup_s = self.pools.setup_s(unit)
+        together_s = unit.work_s + busy_s
+        helped_s = (together_s + setup_s) / (len(lines) + 1)
+        return together_s / len(lines), max(helped_s, setup_s + unit.work_s / max(1, len(unit.tests)))
+
     def _split(self) -> bool:
         """Let an idle worker that found nothing help with a unit, where that pays."""
         for worker in self.floor.workers():
@@ -247,9 +256,9 @@ class Round:
             for unit in self.plan.opened():
                 if not unit.unit.divisible or self._next_of(unit, kind, last=True) is None:
                     continue
-                count, setup_s = len(unit.workers), self.pools.setup_s(unit)
-                gain_s = unit.work_s / count - (unit.work_s + setup_s) / (count + 1)
-                if gain_s < (1 - WORTH) * unit.work_s / count or (best is not None and gain_s <= best[0]):
+                alone_s, helped_s = self._with_help(unit)
+                gain_s = alone_s - helped_s
+                if helped_s > WORTH * alone_s or (best is not None and gain_s <= best[0]):
                     continue
                 test = self._next_of(unit, kind, last=True)
                 demand = unit.demand if test is None or not unit.bare else self.pools.tests[test].demand

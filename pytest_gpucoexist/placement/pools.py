@@ -8,8 +8,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
+    from pytest_gpucoexist.placement.urgency import Urgency
     from pytest_gpucoexist.placement.values import Test, Unit
 
 __all__ = ["UNKNOWN_S", "Pool", "Pools", "UnitState", "first_of"]
@@ -78,18 +79,24 @@ class Pool:
 class Pools:
     """All pending tests. Durations that are unknown are the median of their unit's, else of all that are known."""
 
-    def __init__(self, tests: Sequence[Test], units: Iterable[Unit]) -> None:
+    def __init__(
+        self, tests: Sequence[Test], units: Iterable[Unit], expected_s: dict[int, float] | None = None
+    ) -> None:
         """Take the suite. Raises ValueError when a test names a unit that is not given."""
         self.tests = {test.id: test for test in tests}
         self.units = {unit.name: UnitState(unit) for unit in units}
         if unknown := {test.unit for test in tests if test.unit is not None} - self.units.keys():
             raise ValueError(f"units named by tests, but not given: {', '.join(map(str, sorted(map(str, unknown))))}")
-        self.expected_s = _expected(tests)
+        self.expected_s = _expected(tests) if expected_s is None else expected_s
         self.by_demand: dict[int | None, Pool] = {}
         self.load_s: dict[int | None, float] = {}
         """Expected duration of all pending tests together, by demand."""
         self.count = 0
         self._setup_s = _median([unit.setup_s for unit in self.units.values() if unit.setup_s is not None])
+
+    def copy(self) -> Pools:
+        """Return the whole suite once more, not yet sorted in."""
+        return Pools(list(self.tests.values()), [unit.unit for unit in self.units.values()], self.expected_s)
 
     def setup_s(self, unit: UnitState) -> float:
         """Return what another set-up of a unit costs: as measured, else as other units', else two of its tests."""
@@ -105,8 +112,8 @@ class Pools:
         if self._setup_s is None:
             self._setup_s = setup_s
 
-    def fill(self, urgency: Callable[[float, int | None], float]) -> None:
-        """Sort every test in, by `urgency(seconds, demand)` of itself or of its unit."""
+    def fill(self, urgency: Urgency) -> None:
+        """Sort every test in, by `urgency(seconds, demand, place in the suite)` of itself or of its unit."""
         self.by_demand.clear()
         self.load_s.clear()
         self.count = len(self.tests)
@@ -117,7 +124,7 @@ class Pools:
         for test in self.tests.values():
             self.load_s[test.demand] = self.load_s.get(test.demand, 0.0) + self.expected_s[test.id]
             if test.unit is None:
-                entry = (urgency(self.expected_s[test.id], test.demand), -test.id)
+                entry = (urgency(self.expected_s[test.id], test.demand, test.id), -test.id)
                 grouped.setdefault(test.demand, []).append(entry)
             else:
                 unit = self.units[test.unit]
@@ -131,7 +138,7 @@ class Pools:
                 unit.total = len(unit.tests)
                 if unit.bare:
                     unit.demand = self.tests[unit.tests[0]].demand
-                unit.urgency = urgency(unit.work_s + self.setup_s(unit), unit.demand)
+                unit.urgency = urgency(unit.work_s + self.setup_s(unit), unit.demand, unit.order)
                 self.shelve(unit)
 
     def _pool(self, demand: int | None) -> Pool:
@@ -179,13 +186,13 @@ class Pools:
         unit.bare = True
         unit.demand = self.tests[unit.tests[0]].demand
 
-    def put_back(self, test_id: int, urgency: Callable[[float, int | None], float]) -> None:
+    def put_back(self, test_id: int, urgency: Urgency) -> None:
         """Make a test pending again, and offer its unit when nobody has it open."""
         test = self.tests[test_id]
         self.count += 1
         self.load_s[test.demand] += self.expected_s[test_id]
         if test.unit is None:
-            entry = (urgency(self.expected_s[test_id], test.demand), -test_id)
+            entry = (urgency(self.expected_s[test_id], test.demand, test_id), -test_id)
             insort(self._pool(test.demand).loose, entry)
             return
         unit = self.units[test.unit]

@@ -1,36 +1,60 @@
 """In which order tests should begin: a number for each, the largest first.
 
-Longest first; a test with many devices is as urgent as one that is longer by their number, because it finds room
-seldom. A test without a device comes after those with one, unless it is so long that it would end last.
+Longest first; what needs several devices counts as longer, because they are seldom free together; a test without a
+device can fill any gap, and counts as shorter.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pytest_gpucoexist.placement.machines import Machines
 
-    from pytest_gpucoexist.placement.plan import Plan
+__all__ = ["Urgency", "in_order", "usual"]
 
-__all__ = ["in_order", "usual"]
+Urgency = Callable[[float, "int | None", int], float]
+"""Of seconds, demand and place in the suite."""
+
+WIDTH_POWER = 2.0
+FILLER = 0.25
 
 
-def in_order(_seconds: float, _demand: int | None) -> float:
+def in_order(_seconds: float, _demand: int | None, _place: int) -> float:
     """Make all equal, so that the suite's order decides."""
     return 0.0
 
 
-def usual(plan: Plan) -> Callable[[float, int | None], float]:
-    """Return the rule above for a suite."""
-    width: dict[int, float] = {}
+def usual(
+    machines: Machines,
+    *,
+    width_power: float = WIDTH_POWER,
+    filler: float = FILLER,
+    seed: int | None = None,
+    by_demand: float = 0.0,
+    by_test: float = 0.0,
+) -> Urgency:
+    """Return the rule for a suite. With a `seed`, each demand and each test is up to so much more or less urgent.
 
-    def urgency(seconds: float, demand: int | None) -> float:
-        if demand is None:
-            return seconds / 4
-        found = width.get(demand)
+    `by_demand` and `by_test` are the deviations of the logarithm of a random factor: 0.3 is about a third.
+    """
+    factors: dict[int | None, float] = {None: filler}
+
+    def factor(demand: int | None) -> float:
+        found = factors.get(demand)
         if found is None:
-            found = width[demand] = plan.width(demand)
-        return seconds * found
+            need = None if demand is None else machines.need(demand)
+            found = factors[demand] = 1.0 if need is None else max(1, need.width) ** width_power
+        return found
 
-    return urgency
+    if seed is None:
+        return lambda seconds, demand, _place: seconds * factor(demand)
+
+    def varied(seconds: float, demand: int | None, place: int) -> float:
+        of_demand = random.Random(f"{seed} {demand}").lognormvariate(0.0, by_demand)
+        of_test = random.Random(f"{seed} {demand} {place}").lognormvariate(0.0, by_test)
+        return seconds * factor(demand) * of_demand * of_test
+
+    return varied

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.machine import Gpu, Machine
 from pytest_gpucoexist.model.requirement import Requirement
-from pytest_gpucoexist.placement.engine import Engine
-from pytest_gpucoexist.placement.values import Assignment, Demand, Device, Site, Test, Unit
+from pytest_gpucoexist.placement.values import Assignment, Demand, Device, Site, Test
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from pytest_gpucoexist.placement.engine import Engine
 
 GIB = 1 << 30
 
@@ -88,8 +89,7 @@ class Simulation:
         self._events: list[tuple[float, int, str, Any]] = []
         self._number = itertools.count()
         self._workers: dict[str, _Worker] = {}
-        self._ended: dict[tuple[str, int], int] = {}
-        self._assigned: dict[tuple[str, int], int] = {}
+        self._over: set[tuple[str, int]] = set()
         self._in_use: dict[str, dict[tuple[str, int], int]] = {device.key: {} for device in site.devices}
         self._capacity = {device.key: device.capacity_bytes or 1 for device in site.devices}
         self._names = itertools.count()
@@ -163,7 +163,7 @@ class Simulation:
             self._at(worker.ready_s, "start", worker)
             return
         assignment = worker.queue[0]
-        if any(who in self._running() for who in assignment.after):
+        if any(who not in self._over and who[0] in self._workers for who in assignment.after):
             return  # its end starts this
         if self.times.hand_over_s is None and any(
             who != worker.name and (other := self.engine.assigned(who)) and other[0].test == test
@@ -186,9 +186,6 @@ class Simulation:
         what = worker, assignment, self.now_s, setup_s
         self._at(max(self.now_s, end_s - self.times.teardown_s) + self.times.message_s, "ending", what)
         self._at(end_s, "end", what)
-
-    def _running(self) -> set[tuple[str, int]]:
-        return {(each.name, each.running.test) for each in self._workers.values() if each.running is not None}
 
     def _hold(self, assignment: Assignment) -> None:
         shares = {share.key: share.memory_bytes for share in assignment.shares}
@@ -215,6 +212,7 @@ class Simulation:
         worker.running = None
         worker.ready_s = self.now_s + self.times.before_s
         self._let_go(assignment)
+        self._over.add((worker.name, assignment.test))
         self.ran.append((assignment.test, worker.name, start_s, self.now_s))
         if assignment.unmet:
             self.skipped.append(assignment.test)
@@ -248,11 +246,8 @@ class Simulation:
         del self._workers[worker.name]
         self._let_go(worker.running)
         down = self.engine.worker_down(worker.name, self.now_s)
-        if (
-            down.running != worker.running.test
-        ):  # it had begun before the controller heard of the end that it waited for
-            if down.running is not None:
-                self.crashed.append(down.running)
+        if down.running is not None and down.running != worker.running.test:
+            self.crashed.append(down.running)
         self.crashed.append(worker.running.test)
         self._at(self.now_s + 0.2, "replace", None)
         self._wake()
