@@ -116,7 +116,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     gpu_session: GpuSession | None = config.stash.get(GPU_SESSION, None)
     if gpu_session is None or config.option.collectonly or gpu_session.options.plan:
         return
-    if gpu_session.selected or gpu_session.ledger or gpu_session.judgement or _any_gpu_report(terminalreporter.stats):
+    known = gpu_session.notes or gpu_session.selected or gpu_session.ledger or gpu_session.judgement
+    if known or _any_gpu_report(terminalreporter.stats):
         from pytest_gpucoexist.session.summary import summarize
 
         summarize(gpu_session, terminalreporter)

@@ -144,20 +144,21 @@ def machine_to_collect(session: GpuSession, link: WorkerLink) -> Machine:
     return link.machine(own.asked, collecting=True) or own
 
 
-def explained(decision: Decision) -> Decision:
-    """Say, of a test whose devices are hidden in this worker, what hid them if we did."""
-    told = details()
-    if told is None or told["mode"] != "narrow" or decision.reason is None:
-        return decision
+def explained(session: GpuSession, decision: Decision) -> Decision:
+    """Say, of a test that this worker cannot run, on which other host that is, and what hid its devices if we did."""
     from dataclasses import replace
 
-    if not any(f"{variable}={value}" in decision.reason for variable, value in told["set"].items()):
-        return decision
-    hint = (
-        "--gpu-workers=narrow shows this worker its home alone; --gpu-workers=rotate shows all devices, and "
-        "--gpu-dist=auto runs the test on a worker that has what it needs, if there is one"
-    )
-    return replace(decision, reason=f"{decision.reason} ({hint})")
+    reason = decision.reason or ""
+    told = details() if session.home is not None and decision.outcome == "masked" else None
+    if told is not None and told["mode"] == "narrow":
+        ours = (f"{variable}={value}" for variable, value in told["set"].items())
+        if any(text in reason for text in ours):
+            reason += (
+                " (--gpu-workers=narrow shows this worker its home alone; --gpu-workers=rotate shows all devices, and "
+                "--gpu-dist=auto runs the test on a worker that has what it needs, if there is one)"
+            )
+    host = None if session.link is None else session.link.host
+    return replace(decision, reason=reason if host is None else f"{reason} (on {host})")
 
 
 def settle(session: GpuSession) -> None:

@@ -44,6 +44,8 @@ class WorkerLink:
         self.said: Mapping[str, Any] = {}
         self.apart = False
         """Whether the controller has said that this worker is on another machine; not known before it was asked."""
+        self.host: str | None = None
+        """The name of its host then."""
         self.told_apart = False
         self._listening = False
 
@@ -69,15 +71,17 @@ class WorkerLink:
     def _ask_for(self, ask: tuple[str, ...], needed: list[str] | None, *, collecting: bool) -> Machine | None:
         from pytest_gpucoexist.model.machine import Machine
 
+        where = place()
         arguments = {
             "ask": list(ask),
-            "where": place(),
+            "where": where,
             "needed": needed,
             "option": self._option,
             "collecting": collecting,
         }
         answer = json.loads(self._call("machine", arguments))
         self.apart = answer["apart"]
+        self.host = where[0] if self.apart else None
         if "machine" not in answer:
             return None
         self.said = answer["said"]

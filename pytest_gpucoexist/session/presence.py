@@ -69,4 +69,4 @@ def take_out(session: GpuSession, lost: Mapping[str, str]) -> None:
         else:
             from pytest_gpucoexist.session.remote import tell_note
 
-            tell_note(session, session.link, said)
+            tell_note(session.link, said)

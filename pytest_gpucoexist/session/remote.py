@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "There",
     "hear_apart",
-    "host_name",
     "look_there",
     "place_there",
     "set_environment",
@@ -127,15 +126,6 @@ def _execute(gateway: Any, source: str, message: object = None) -> Any:
     return answer
 
 
-def host_name(session: GpuSession) -> str | None:
-    """Return the name of the host of a worker on another machine; None on the controller's."""
-    if session.link is None or not session.link.apart:
-        return None
-    from pytest_gpucoexist.session.wire import place
-
-    return place()[0]
-
-
 def tell_apart(session: GpuSession, link: WorkerLink, machine: Machine) -> None:
     """Tell the controller, once, from a worker on another machine, which machine that is and how it was judged."""
     if link.told_apart:
@@ -155,9 +145,9 @@ def tell_apart(session: GpuSession, link: WorkerLink, machine: Machine) -> None:
     link.tell("apart", told)
 
 
-def tell_note(session: GpuSession, link: WorkerLink, text: str) -> None:
+def tell_note(link: WorkerLink, text: str) -> None:
     """Have a line in the controller's summary, from a worker on another machine."""
-    link.tell("apart", {"note": f"{text} (on {host_name(session)})"})
+    link.tell("apart", {"note": f"{text} (on {link.host})"})
 
 
 def hear_apart(session: GpuSession, worker: str, told: Mapping[str, Any]) -> None:

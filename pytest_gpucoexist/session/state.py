@@ -43,7 +43,6 @@ class GpuSession:
         self.started_s = time.time()
         self.judgement: Judgement | None = None
         self.timeline: Timeline | None = None  # of a run with `--gpu-dist`, once it is over
-        self.timeline: Timeline | None = None  # of a run with `--gpu-dist`, once it is over
         self._needs: Needs | None = None
         self.lost: dict[str, str] = {}
         self._machine: Machine | None = None
@@ -262,10 +261,10 @@ class GpuSession:
 
             machine = self.prepare({*self.selected_needs, need})
             decision = decide(need, machine, stand_ins=self.options.simulate or self.hypothetical)
-            if decision.outcome == "masked" and self.home is not None:
+            if decision.reason is not None and self.link is not None:
                 from pytest_gpucoexist.session.home import explained
 
-                decision = explained(decision)
+                decision = explained(self, decision)
             self._decisions[need] = decision
         return decision
 
