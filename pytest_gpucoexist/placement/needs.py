@@ -106,7 +106,7 @@ class Need:
         order: Callable[[int], object] = (lambda each: (each not in held, rank(each))) if held else rank
         if self._simple:
             return tuple(
-                (min(some, key=order),) if part.count == 1 else tuple(sorted(some, key=order)[: part.count])  # type: ignore[type-var, arg-type]
+                (min(some, key=order),) if part.count == 1 else tuple(sorted(some, key=order)[: part.count])  # type: ignore[arg-type]
                 for part, some in zip(self.parts, fitting, strict=True)
             )
         return self._together(fitting, order)
