@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
@@ -103,11 +104,26 @@ class Watch:
         self._counting = not waiting.holders or any(self._is_strange(holder) for holder in waiting.holders)
         machine = self._session.machine()
         if self._counting and self._counted_s >= options.wait_s:
-            words = gave_up_words(self._owner, waiting, self._groups, machine, time.time(), options.wait_s)
+            words = gave_up_words(_named(waiting), self._groups, machine, time.time(), options.wait_s)
             raise DeviceBusyError(words)
         if waiting.waited_s >= self._next_line_s:
             self._next_line_s = waiting.waited_s + NEXT_LINE_S
-            say_anywhere(self._session, waiting_words(self._owner, waiting, self._groups, machine, time.time()))
+            say_anywhere(self._session, waiting_words(self._owner, _named(waiting), self._groups, machine, time.time()))
 
     def _is_strange(self, holder: Holder) -> bool:
         return holder.kind != "lease" or holder.session is None or holder.session != self._session.run_id
+
+
+def _named(waiting: Waiting) -> Waiting:
+    """Give holders the names of their users, where this machine's own file has them."""
+    if all(holder.user or holder.uid is None for holder in waiting.holders):
+        return waiting
+    from pytest_gpucoexist.host import local_host
+
+    try:
+        lines = local_host().read_text("/etc/passwd", limit=1 << 20).splitlines()
+    except OSError:
+        return waiting
+    names = {parts[2]: parts[0] for line in lines if len(parts := line.split(":")) > 2}
+    holders = tuple(replace(each, user=each.user or names.get(str(each.uid))) for each in waiting.holders)
+    return replace(waiting, holders=holders)

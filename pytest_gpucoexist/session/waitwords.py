@@ -35,12 +35,10 @@ def waiting_words(owner: str, waiting: Waiting, groups: Sequence[Group], machine
     )
 
 
-def gave_up_words(
-    owner: str, waiting: Waiting, groups: Sequence[Group], machine: Machine, now_s: float, wait_s: float
-) -> str:
+def gave_up_words(waiting: Waiting, groups: Sequence[Group], machine: Machine, now_s: float, wait_s: float) -> str:
     """Say that a test has waited long enough."""
     return (
-        f"{owner}: busy: {_wanted(groups, machine)} did not become free within {wait_s:g} s (--gpu-wait)"
+        f"busy: {_wanted(groups, machine)} did not become free within {wait_s:g} s (--gpu-wait)"
         f"{_whom(waiting, machine, now_s)}"
     )
 
@@ -65,17 +63,19 @@ def holder_words(holder: Holder, now_s: float) -> str:
 _VERBS = {
     "lease": "held by",
     "elsewhere": "used without a lease by",
-    "leftover": "waiting for the memory that a holder left behind:",
+    "leftover": "waiting for memory that a holder left behind:",
     "unknown": "held by",
 }
 
 
 def _each(holders: Iterable[Holder], machine: Machine, now_s: float) -> list[str]:
+    """Name each holder once, with all that it has."""
     ids = {gpu.key: gpu.id for gpu in machine.gpus}
-    return [
-        f"{ids.get(holder.key, holder.key)} is {_VERBS[holder.kind]} {holder_words(holder, now_s)}"
-        for holder in holders
-    ]
+    devices: dict[str, list[str]] = {}
+    for holder in holders:
+        has = f"{_VERBS[holder.kind]} {holder_words(holder, now_s)}"
+        devices.setdefault(has, []).append(ids.get(holder.key, holder.key))
+    return [f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} {has}" for has, names in devices.items()]
 
 
 def _whom(waiting: Waiting, machine: Machine, now_s: float) -> str:
