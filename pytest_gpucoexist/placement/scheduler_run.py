@@ -6,6 +6,7 @@ Nothing here waits: a worker that is to be told something is told by a message t
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -257,13 +258,15 @@ class Run:
     def _tell(self, name: str, worker: _Worker, orders: Orders) -> None:
         if worker.node.shutting_down:
             return
-        for number in orders.cancel:
-            self._push(name, CANCEL, number)
-        for position in orders.run:
-            devices = () if position.assignment is None else position.assignment.devices
-            self._push(name, RUN, [position.number, [list(keys) for keys in devices], position.waits, worker.refusals])
-        if orders.indices:
-            worker.node.send_runtest_some(orders.indices)
+        with contextlib.suppress(OSError):  # it has died: that is told next, and what it was given goes back then
+            for number in orders.cancel:
+                self._push(name, CANCEL, number)
+            for position in orders.run:
+                devices = () if position.assignment is None else position.assignment.devices
+                keys = [list(group) for group in devices]
+                self._push(name, RUN, [position.number, keys, position.waits, worker.refusals])
+            if orders.indices:
+                worker.node.send_runtest_some(orders.indices)
 
     def _close(self, name: str, worker: _Worker) -> None:
         """Let a worker end: what was granted runs, everything else is passed by."""

@@ -85,6 +85,8 @@ class Stage:
             for worker in workers:
                 if crashes and not worker.is_over and order.random() < 0.02:
                     crashes -= 1
+                    worker.is_dead = moved = True
+                elif worker.is_dead and not worker.is_over:
                     blamed = worker.die(self.run)
                     self.blamed += [blamed] if blamed is not None else []
                     self.start(f"gw{len(self.workers)}", worker.collection)

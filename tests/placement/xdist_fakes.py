@@ -21,7 +21,8 @@ _END = -1
 class FakeWorker:
     """A worker whose loop is that of `xdist.remote`, and a gate whose rules are those of `placement.worker`.
 
-    `outside` are devices that another session holds. It is the scheduler's `Node` as well.
+    `outside` are devices that another session holds. One that `is_dead` has crashed, and the controller does not know
+    yet. It is the scheduler's `Node` as well.
     """
 
     name: str
@@ -37,6 +38,7 @@ class FakeWorker:
     following: int | None = None
     running: list[Any] | None = None
     is_over: bool = False
+    is_dead: bool = False
     passed_by: list[tuple[str, str | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -44,6 +46,8 @@ class FakeWorker:
 
     def send_runtest_some(self, indices: Sequence[int]) -> None:
         assert not self.shutting_down
+        if self.is_dead:
+            raise OSError("cannot send (already closed?)")  # as execnet says it
         self.torun.extend(indices)
 
     def shutdown(self) -> None:
@@ -63,7 +67,7 @@ class FakeWorker:
 
     def step(self, run: Run) -> bool:
         """Do the next thing that is possible; False when there is none."""
-        if self.is_over:
+        if self.is_over or self.is_dead:
             return False
         if self.running is not None:
             self.running = None
@@ -105,8 +109,8 @@ class FakeWorker:
         return True
 
     def die(self, run: Run) -> str | None:
-        """Crash where it stands."""
-        self.is_over = True
+        """Crash where it stands, or have it told of a crash that was before."""
+        self.is_over = self.is_dead = True
         self.running = None
         return run.remove_worker(self.name)
 
