@@ -41,7 +41,8 @@ class Slot:
             return None
         mine, others = self.group.requirement, other.group.requirement
         shares = [each.memory_bytes for each in (mine, others) if each.memory_bytes is not None and not each.exclusive]
-        requirement = replace(mine, memory_bytes=max(shares) if len(shares) == 2 else None)
+        share = max(shares) if len(shares) == 2 else None
+        requirement = replace(mine, memory_bytes=share, exclusive=share is None)
         return Slot(group=Group(requirement=requirement, candidates=candidates), scopes=self.scopes | other.scopes)
 
 

@@ -86,9 +86,10 @@ def test_a_share_is_the_larger_one_and_whole_where_one_is() -> None:
     small, large = group(N0, memory=GIB), group(N0, memory=3 * GIB)
     assert joined(slots(small), [slots(large)], MACHINE)[0].requirement.memory_bytes == 3 * GIB
     assert joined(slots(large), [slots(small)], MACHINE)[0].requirement.memory_bytes == 3 * GIB
-    assert joined(slots(small), [slots(group(N0))], MACHINE)[0].requirement.memory_bytes is None
-    exclusive = group(N0, memory=3 * GIB, exclusive=True)
-    assert joined(slots(small), [slots(exclusive)], MACHINE)[0].requirement.memory_bytes is None
+    for whole in (group(N0), group(N0, memory=3 * GIB, exclusive=True)):
+        requirement = joined(slots(small), [slots(whole)], MACHINE)[0].requirement
+        assert requirement.exclusive, "not what stands in for a requirement without memory"
+        assert requirement.memory_bytes is None
 
 
 def test_one_numa_node_is_chosen_for_a_later_test() -> None:
