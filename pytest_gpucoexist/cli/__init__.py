@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_gpucoexist._version import __version__
-from pytest_gpucoexist.cli import baseline, doctor, merge, record, show
+from pytest_gpucoexist.cli import baseline, doctor, leases, merge, record, show
 from pytest_gpucoexist.cli.common import DONE, FAILED, INTERRUPTED
 from pytest_gpucoexist.errors import GpuCoexistError, UserError
 
@@ -71,6 +71,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gpucoexist {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for each in (show, doctor, baseline, record, merge):
+    for each in (show, doctor, leases, baseline, record, merge):
         each.add_to(commands)
     return parser

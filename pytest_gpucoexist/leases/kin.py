@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.host.base import Host
     from pytest_gpucoexist.probes.occupants import Occupant
 
-__all__ = ["TOKEN_VARIABLE", "Dead", "Kin", "Stat", "keepers"]
+__all__ = ["TOKEN_VARIABLE", "Dead", "Kin", "Stat", "keepers", "user_name"]
 
 TOKEN_VARIABLE = "PYTEST_GPU_LEASE"
 """What a holder gives to its children, so that they may use its devices."""
@@ -146,11 +146,7 @@ class Kin:
             uid = self._host.stat(f"/proc/{pid}").uid
         except OSError:
             return None, None
-        for line in (text_or_none(self._host, "/etc/passwd") or "").splitlines():
-            parts = line.split(":")
-            if len(parts) > 2 and parts[2] == str(uid):
-                return uid, parts[0]
-        return uid, None
+        return uid, user_name(self._host, uid)
 
     def _own(self) -> int:
         try:
@@ -194,6 +190,15 @@ class Kin:
             dead.session_id is not None and stat.session_id == dead.session_id
         )
         return mates and dead.started is not None and stat.started >= dead.started
+
+
+def user_name(host: Host, uid: int) -> str | None:
+    """Return a user's name from this machine's own file: the name service of a company can take seconds."""
+    for line in (text_or_none(host, "/etc/passwd") or "").splitlines():
+        parts = line.split(":")
+        if len(parts) > 2 and parts[2] == str(uid):
+            return parts[0]
+    return None
 
 
 def keepers(host: Host, paths: Collection[str]) -> dict[int, str]:

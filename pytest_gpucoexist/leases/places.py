@@ -120,7 +120,8 @@ def find_place(host: Host, lease_dir: str | None = None) -> Place:
             return place
         notes.append(f"{ADMIN_FOLDER} is not used: {place}.")
     for root in _roots():
-        folder = os.path.join(root, f"{_USER_FOLDER}{host.identity().uid}")
+        # Not `host.identity()`: that of a replayed machine is a recorded one.
+        folder = os.path.join(root, f"{_USER_FOLDER}{os.geteuid() if hasattr(os, 'geteuid') else 0}")
         place = _own(folder) or _tried(Place(kind="user", folder=folder, functions=functions))
         if not isinstance(place, str):
             return replace(place, notes=(*notes, *place.notes))

@@ -49,8 +49,8 @@ def read_report(path: str) -> SessionReport:
         raise ReportError(f"{path} is not a report that this release can read: {error}") from error
 
 
-def load_schema(name: Literal["machine", "judgement", "report", "merged"]) -> dict[str, Any]:
-    """Return a JSON Schema (draft 2020-12) of this package: what `show --json`, `--gpu-report` or `merge` writes."""
+def load_schema(name: Literal["machine", "judgement", "report", "merged", "leases"]) -> dict[str, Any]:
+    """Return a JSON Schema (draft 2020-12) of this package: what `show --json`, `--gpu-report`, `merge`, … write."""
     text = resources.files("pytest_gpucoexist").joinpath("schemas").joinpath(f"{name}.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema

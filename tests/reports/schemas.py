@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
+from pytest_gpucoexist.leases.board import Board
 from pytest_gpucoexist.model.machine import Machine
 from pytest_gpucoexist.model.verdicts import Judgement
 from pytest_gpucoexist.reports.jsonfile import load_schema
@@ -17,12 +18,13 @@ from pytest_gpucoexist.reports.model import SessionReport
 
 __all__ = ["DOCUMENTS", "Name", "problems"]
 
-Name = Literal["machine", "judgement", "report", "merged"]
+Name = Literal["machine", "judgement", "report", "merged", "leases"]
 DOCUMENTS: dict[Name, type] = {
     "machine": Machine,
     "judgement": Judgement,
     "report": SessionReport,
     "merged": MergedReport,
+    "leases": Board,
 }
 
 
