@@ -1,0 +1,58 @@
+"""Processes and a machine for tests of leases."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from tests.leases.processes import Process, folder_place
+from tests.machines import amd, machine, nvidia
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_gpucoexist.leases.places import Place
+    from pytest_gpucoexist.model.machine import Machine
+
+
+class Start(Protocol):
+    def __call__(self, machine: Machine | None = None, place: Place | None = None, **settings: Any) -> Process: ...
+
+
+@pytest.fixture
+def box() -> Machine:
+    """Two cards of 24 GiB, two of 64; a replayed machine, so that no PCI function of this one is locked."""
+    return machine(nvidia(0), nvidia(1), amd(0), amd(1), simulated=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder as an administrator makes it."""
+    path = tmp_path / "leases"
+    path.mkdir()
+    path.chmod(0o1777)
+    return path
+
+
+@pytest.fixture
+def start(box: Machine, folder: Path) -> Iterator[Start]:
+    """Start processes that lease; all have ended after the test."""
+    started: list[Process] = []
+
+    def begin(machine: Machine | None = None, place: Place | None = None, **settings: Any) -> Process:
+        started.append(Process(machine or box, place or folder_place(folder), **settings))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.end()
+
+
+@pytest.fixture
+def root() -> None:
+    """Need the rights to become another user."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("needs root: to run as two users, or in a mount namespace of its own")
