@@ -261,13 +261,16 @@ def open_leaser(
     """Return what gives devices of this machine, or of the one that `host` replays, to this process.
 
     `lease_dir` is the folder where leases are kept; without one the best place is found. Raises UserError when it
-    cannot be used. A lease that the environment of `host` names is inherited. Without an `occupancy`, this machine's
-    own is asked; a replayed one has none.
+    cannot be used. A lease that the environment of this process names is inherited. Without an `occupancy`, this
+    machine's own is asked; a replayed one has none.
     """
+    from pytest_gpucoexist.host import local_host
     from pytest_gpucoexist.leases.places import find_place
     from pytest_gpucoexist.leases.token import inherited
 
-    place = find_place(host, lease_dir)
+    # Whatever machine is replayed: who waits and where leases are kept is of this one.
+    here = local_host() if host.simulated else host
+    place = find_place(here, lease_dir)
     if occupancy is None and not host.simulated:
         from pytest_gpucoexist.leases.occupied import MachineOccupancy
 
@@ -275,10 +278,10 @@ def open_leaser(
     return MachineLeaser(
         machine,
         place,
-        Identity(session or str(os.getpid()), worker, host=host),
+        Identity(session or str(os.getpid()), worker, host=here),
         default_memory_bytes=default_memory_bytes,
         occupancy=occupancy,
         busy=busy,
-        host=host,
-        inherited=lambda: inherited(host.environ),
+        host=here,
+        inherited=lambda: inherited(here.environ),
     )

@@ -175,8 +175,9 @@ def _lookup(config: pytest.Config, name: str) -> tuple[str, Any]:
     if value is not None:
         return f"--gpu-{name}", value
     variable = f"PYTEST_GPU_{name.replace('-', '_').upper()}"
-    if variable in os.environ:
-        return variable, os.environ[variable]
+    said = os.environ.get(variable)
+    if said is not None and not (name == "lease" and ":" in said):  # then it is the token of a test's own children
+        return variable, said
     value = config.getini(_ini(name))
     if isinstance(value, (list, tuple)):  # a TOML array, which pytest lets through
         value = ",".join(str(part) for part in value)
