@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,10 @@ def configure(session: GpuSession) -> None:
         from pytest_gpucoexist.session.home import settle
 
         settle(session)
+        if "SLURM_JOB_ID" in os.environ:
+            from pytest_gpucoexist.session.slurm import mend_masks
+
+            mend_masks(session)
     if config.getini("gpu_marks") or config.getini("gpu_doctests"):
         _ = session.needs  # a malformed line ends the run here, and not as a crash of every xdist worker
     if session.is_worker:
@@ -38,9 +43,15 @@ def configure(session: GpuSession) -> None:
             from pytest_gpucoexist.session.beside import DevicesBeside
 
             config.pluginmanager.register(DevicesBeside(), "gpucoexist-beside")
+        if options.dist == "auto" and getattr(config.option, "tx", None) and config.option.dist == "no":
+            config.option.dist = "load"  # `--tx` alone starts no workers, and any `--dist` would win over the plan
         if _distributes(config):
             from pytest_gpucoexist.session.link_controller import ControllerLink
 
+            if any("srun" in str(spec) for spec in config.option.tx):
+                from pytest_gpucoexist.session.slurm import SrunGateways
+
+                config.pluginmanager.register(SrunGateways(config), "gpucoexist-slurm")
             if options.workers != "off":
                 from pytest_gpucoexist.session.workers import WorkerHomes
 

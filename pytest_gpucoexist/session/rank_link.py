@@ -50,6 +50,8 @@ class RankLink:
     apart = False
     """That the first rank is on another machine: never."""
 
+    host: str | None = None
+
     def __init__(self, session: GpuSession, job: Member, *, shared_view: bool) -> None:
         """`shared_view`: the first rank sees the same devices."""
         self._session = session
