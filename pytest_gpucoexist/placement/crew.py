@@ -75,7 +75,7 @@ class Placed:
 class Worker:
     """A worker that is up. `held`: how much it has of which device for its open unit, booked as `hold`."""
 
-    __slots__ = ("fresh", "held", "hold", "home", "kind", "last", "line", "name", "unit")
+    __slots__ = ("fresh", "guess", "held", "hold", "home", "kind", "last", "line", "name", "unit")
 
     def __init__(self, name: str, kind: Kind, home: frozenset[int]) -> None:
         """Begin with nothing to do."""
@@ -86,6 +86,8 @@ class Worker:
         self.unit: UnitState | None = None
         self.fresh = False
         """Whether the next test has to set its unit up."""
+        self.guess: int | None = None
+        """The loose test that it was last said to run next: given to it when another would do no better."""
         self.held: dict[int, int] = {}
         self.hold: list[Booking] = []
         self.last: tuple[int, ...] = ()

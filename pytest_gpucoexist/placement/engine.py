@@ -223,7 +223,9 @@ class Engine:
             test = next((test for test in rest if it.kind.can_run is None or test in it.kind.can_run), None)
             if test is not None:
                 return test
-        return self._pools.likely(it.line[-1].test if it.line else None, it.kind.can_run)
+        elsewhere = {each.guess for each in self._plan.workers.values() if each is not it and each.guess is not None}
+        it.guess = self._pools.likely(it.line[-1].test if it.line else None, it.kind.can_run, elsewhere)
+        return it.guess
 
     # What is known
 

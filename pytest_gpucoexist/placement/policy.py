@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.placement.crew import Kind, Placed, Worker
     from pytest_gpucoexist.placement.needs import Chosen, Need
     from pytest_gpucoexist.placement.plan import Plan
-    from pytest_gpucoexist.placement.pools import Pool, UnitState
+    from pytest_gpucoexist.placement.pools import Entry, Pool, UnitState
     from pytest_gpucoexist.placement.values import Assignment
 
 __all__ = ["Round"]
 
 LOOKED_AT = 32
 """How many of a pool's least urgent tests are looked at for one that is short enough for a kept device."""
+
+ALIKE = 0.8
+"""A test this much shorter begins in another's place, when its worker expects it: a wrong guess costs a few ms."""
 
 WORTH = 0.9
 """A unit is split when its rest is then expected to be over in at most this part of the time, set-up counted."""
@@ -131,14 +134,23 @@ class Round:
         return None if entry is None else (-entry[1], self.pools.expected_s[-entry[1]], None)
 
     def _give(self, worker: Worker, pool: Pool, head: _Head, need: Need | None = None, chosen: Chosen = ()) -> None:
-        order, _, unit = head
+        order, seconds, unit = head
         if unit is not None:
             self.pools.take_unit(pool, unit)
             self._open(worker, unit, need, chosen)
             return
-        entry = next(entry for entry in reversed(pool.loose) if entry[1] == -order)
+        entry = self._as_guessed(worker, pool, seconds)
+        if entry is None:
+            entry = next(entry for entry in reversed(pool.loose) if entry[1] == -order)
         test = self.pools.take_loose(pool, entry)
         self._place(worker, test, None, need, chosen)
+
+    def _as_guessed(self, worker: Worker, pool: Pool, seconds: float) -> Entry | None:
+        """Return the entry of the test that a worker was told to expect, if it does as well as one of this length."""
+        guess = worker.guess
+        if guess is None or self.plan.keep_order or not ALIKE * seconds <= self.pools.expected_s[guess] <= seconds:
+            return None
+        return next((entry for entry in pool.loose[-LOOKED_AT:] if entry[1] == -guess), None)
 
     def _place(
         self,

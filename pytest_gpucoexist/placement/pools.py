@@ -208,12 +208,20 @@ class Pools:
         loose = 0 if pool is None else len(pool.loose)
         return loose + sum(self.tests[test].demand is None for unit in self.units.values() for test in unit.tests)
 
-    def likely(self, after: int | None, can_run: Collection[int] | None) -> int | None:
-        """Guess which pending test comes next on a worker that runs this one: the next of what needs the same."""
+    def likely(
+        self, after: int | None, can_run: Collection[int] | None, elsewhere: Collection[int] = ()
+    ) -> int | None:
+        """Guess which pending test comes next on a worker that runs this one: the next of what needs the same.
+
+        Not one that is expected `elsewhere`, while there is another.
+        """
         pools = list(self.by_demand.values())
         same = None if after is None else self.by_demand.get(self.tests[after].demand)
         for pool in pools if same is None else [same, *pools]:
-            entry = first_of(pool.loose, can_run)
+            top = pool.loose if len(pool.loose) <= len(elsewhere) else pool.loose[-len(elsewhere) - 1 :]
+            entry = first_of([each for each in top if -each[1] not in elsewhere], can_run)
+            if entry is None:
+                entry = first_of(pool.loose, can_run)
             if entry is not None:
                 return -entry[1]
         return next((pool.units[-1][2].tests[0] for pool in pools if pool.units), None)

@@ -95,6 +95,11 @@ def _resources(need: dict[str, Any]) -> dict[str, float]:
 
 if WAY == "ours":
     _given: dict[str, list[str]] = {}
+    _begun: set[str] = set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(item: pytest.Item) -> None:
+        _begun.add(item.nodeid)  # a worker also passes tests by that run elsewhere
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
@@ -102,7 +107,8 @@ if WAY == "ours":
         try:
             return (yield)
         finally:
-            _write("test", item.nodeid, begin, _given.pop(item.nodeid, []))
+            if item.nodeid in _begun:
+                _write("test", item.nodeid, begin, _given.pop(item.nodeid, []))
 
     @pytest.fixture
     def devices(request: pytest.FixtureRequest, gpus: Any) -> list[str]:
