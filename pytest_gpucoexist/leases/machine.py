@@ -19,6 +19,7 @@ from pytest_gpucoexist.leases.guard import Guard, Watchman
 from pytest_gpucoexist.leases.lease import Lease
 from pytest_gpucoexist.leases.pursuit import Pursuit
 from pytest_gpucoexist.leases.queue import Watch
+from pytest_gpucoexist.leases.reading import sweep
 from pytest_gpucoexist.leases.records import Identity, Record, lease_text, wait_text
 from pytest_gpucoexist.leases.request import Request
 from pytest_gpucoexist.leases.token import token_text
@@ -80,6 +81,7 @@ class MachineLeaser:
         self._watch = Watch()
         self._watchman = Watchman(self._occupancy)
         self._record: Record | None = None
+        self._swept = False  # of records of processes that died with nothing, or whose device another user got next
 
     def acquire(
         self,
@@ -159,6 +161,9 @@ class MachineLeaser:
             if record is not None:
                 record.note(claims)
                 self._write()
+                if not self._swept and hold.board is not None and self.place.folder is not None:
+                    self._swept = True
+                    sweep(self.place.folder, hold.board.is_named)
         return lease
 
     def release(self, lease: Lease, keys: Sequence[str] | None = None) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from tests.stress.aftermath import still_there
 from tests.stress.faults import Faults
 from tests.stress.sessions import Ground, Session, processes_with
 from tests.stress.suite import memory_mib, write_suite
@@ -80,7 +81,7 @@ def play(here: Ground, sessions: Sequence[Session], *, tests: int, seed: int, li
             trouble.end()
             late = [session for session in sessions if session.running]
             seconds = time.monotonic() - started
-            left = _last(here, sessions)
+            left = [*_last(here, sessions), *still_there(here, sorted({session.uid for session in sessions}))]
     wrong = [f"{session.name}: not over after {limit_s:g} s\n{session.output()}" for session in late]
     for session in sessions:
         if not session.dies and session not in late:

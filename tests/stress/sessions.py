@@ -17,7 +17,7 @@ from tests.stress.suite import MACHINE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Ground", "Session", "processes_with"]
+__all__ = ["Ground", "Session", "command_environment", "processes_with"]
 
 # A process of its own mount namespace sees the folder of leases only where it is bound to, as in a container.
 _ELSEWHERE = 'mount --bind "$1" "$2" && mount -t tmpfs none "$1" && shift 2 && exec "$@"'
@@ -64,11 +64,8 @@ class Session:
         if self.namespace:
             mounts = ["sh", "-c", _ELSEWHERE, "sh", str(ground.leases), str(ground.elsewhere)]
             command = ["unshare", "--mount", "--propagation", "private", *mounts, *command]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
         environ = {
-            **kept,
-            "PYTHONPATH": str(ROOT),
-            "PYTHONDONTWRITEBYTECODE": "1",
+            **command_environment(),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_GPU_LEASE_DIR": str(leases),
             "HOME": str(self.folder),
@@ -128,6 +125,12 @@ class Session:
         if self.status != (1 if crashes else 0):
             found.append(f"{self.name}: exit status {self.status} with {crashes} crashes")
         return found
+
+
+def command_environment() -> dict[str, str]:
+    """Return the environment of this process with nothing of our own suite's, for what is started from the checkout."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _has(pid: int, token: str) -> bool:
