@@ -68,6 +68,7 @@ MODULES: dict[Level, tuple[str, ...]] = {
         "numa.pairs",
         "numa.places",
         "occupancy.blocked",
+        "occupancy.leases",
         "occupancy.programs",
         "occupancy.users",
         "pcie.answers",

@@ -63,7 +63,7 @@ def _judged(before: Mapping[str, VerdictStatus], after: Mapping[str, VerdictStat
     """Say how much of the judgement a record can repeat."""
     undecided = {"UNKNOWN", "ERROR"}
     decided = [name for name, status in before.items() if status not in {*undecided, "SKIP"}]
-    lost = [name for name in decided if after.get(name) in undecided]
+    lost = [name for name in decided if after.get(name) in {*undecided, "SKIP"}]
     other = [name for name in decided if name not in lost and after.get(name) != before[name]]
     text = f"{len(decided) - len(lost)} of {plural(len(decided), 'gate')} say as much as on the machine"
     if lost:

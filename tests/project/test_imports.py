@@ -1,4 +1,4 @@
-"""Imports point one way: glue → {reports, gates, placement → leases, testing} → {probes, kernellog} → host → model."""
+"""Imports go: glue → {reports, {gates, placement} → leases, testing} → {probes, kernellog} → host → model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "host": {"host", "model", "helpers"},
     "probes": {"probes", "host", "model"},
     "kernellog": {"kernellog", "model"},
-    "gates": {"gates", "kernellog", "probes", "host", "model"},
+    "gates": {"gates", "kernellog", "leases", "probes", "host", "model"},
     "leases": {"leases", "probes", "host", "model"},
     "placement": {"placement", "leases", "host", "model"},
     "reports": {"reports", "model"},
