@@ -97,7 +97,7 @@ class Wait:
             error = DeviceBusyError(text)
             error.elsewhere = only_elsewhere
             raise error
-        if self._kin is not None and self.may_queue:
+        if self._kin is not None and self.may_queue and not self._request.inherits_all:
             kin, self._kin = self._kin, None
             self._refuse_kin(kin)
         if not self._prepared and (self._guard.barred or self.elapsed_s >= _PREPARE_S):
