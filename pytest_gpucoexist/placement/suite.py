@@ -50,7 +50,8 @@ class Suite:
                     self._need.append(codes[need_code])
                     self._unit.append(table.units[unit_code - 1].name if unit_code else None)
         self.needs: tuple[Need, ...] = tuple(numbers)
-        self._site = ""
+        self.here = ""
+        """Name of the controller's machine, for the engine."""
         self.devices: tuple[str, ...] = ()
         """Keys of the devices that tests of this suite can use."""
 
@@ -61,7 +62,7 @@ class Suite:
     def place(self, worker: str) -> dict[str, Any]:
         """Return the arguments of `Engine.worker_up` that say where a worker is."""
         del worker
-        return {"site": self._site}
+        return {"site": self.here}
 
     def engine(
         self,
@@ -74,16 +75,8 @@ class Suite:
         workers_per_device: int = 1,
     ) -> Engine:
         """Return an engine for this suite on a machine. `decisions` are about `needs`, in their order."""
-        self._site = machine.name
-        demands = [
-            Demand(groups=shared_groups(decision.groups, default_memory_bytes), closest_pair=decision.need.closest_pair)
-            if decision.outcome == "run"
-            else None
-            for decision in decisions
-        ]
-        self.devices = tuple(
-            dict.fromkeys(key for each in demands if each for group in each.groups for key in group.candidates)
-        )
+        self.here = machine.name
+        site = self.site(machine.name, machine, decisions, default_memory_bytes)
         tests = [
             Test(id=test, demand=code - 1 if code else None, unit=unit, duration_s=durations.of_test(nodeid))
             for test, (nodeid, code, unit) in enumerate(zip(self.ids, self._need, self._unit, strict=True))
@@ -92,8 +85,21 @@ class Suite:
             Unit(name=unit.name, demand=unit.need, setup_s=durations.of_unit(unit.name), divisible=unit.divisible)
             for unit in self._units.values()
         ]
-        site = Site(name=machine.name, machine=machine, devices=site_devices(machine), demands=tuple(demands))
         return Engine(tests, units=units, sites=[site], keep_order=keep_order, workers_per_device=workers_per_device)
+
+    def site(
+        self, name: str, machine: Machine, decisions: Sequence[Decision], default_memory_bytes: int | None
+    ) -> Site:
+        """Describe a machine on which tests of this suite may run. `decisions` are about `needs`, in their order."""
+        demands = [
+            Demand(groups=shared_groups(decision.groups, default_memory_bytes), closest_pair=decision.need.closest_pair)
+            if decision.outcome == "run"
+            else None
+            for decision in decisions
+        ]
+        used = (key for each in demands if each for group in each.groups for key in group.candidates)
+        self.devices = tuple(dict.fromkeys((*self.devices, *used)))
+        return Site(name=name, machine=machine, devices=site_devices(machine), demands=tuple(demands))
 
 
 def site_devices(machine: Machine) -> tuple[Device, ...]:

@@ -134,12 +134,14 @@ def masked(machine: Machine) -> Machine:
 def machine_to_collect(session: GpuSession, link: WorkerLink) -> Machine:
     """Return the machine by which a worker makes tests: the controller's, without this worker's masks.
 
-    With `--gpu-dist=auto` a worker on another machine makes those of its own.
+    Where the controller plans the run (`--gpu-dist`), a worker on another machine makes those of its own.
     """
+    from pytest_gpucoexist.session.wire import KEY
+
     own = session.machine()
     if session.home is None and not link.apart:
         return own
-    if link.apart and session.options.dist == "auto":
+    if link.apart and session.config.workerinput[KEY].get("planned"):  # type: ignore[attr-defined]
         return own
     return link.machine(own.asked, collecting=True) or own
 

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
-from pytest_gpucoexist.session.placing_worker import PLANNED
-from pytest_gpucoexist.session.wire import KEY
+from pytest_gpucoexist.session.placing_worker import HERE, PLANNED
+from pytest_gpucoexist.session.sites import SITE, Sites
+from pytest_gpucoexist.session.wire import KEY, is_surely_here
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
+    from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.placement.durations import Durations
+    from pytest_gpucoexist.placement.engine import Engine
     from pytest_gpucoexist.placement.scheduler_run import Run
     from pytest_gpucoexist.placement.suite import Suite
     from pytest_gpucoexist.placement.transport import Over, Table
@@ -31,10 +34,20 @@ __all__ = ["Placing", "explicit_dist", "place"]
 def place(session: GpuSession, link: ControllerLink) -> None:
     """Plan the run of this session, unless somebody chose one of pytest-xdist's own ways."""
     explicit = explicit_dist(session.config)
+    register = session.config.pluginmanager.register
     if explicit is None:
-        session.config.pluginmanager.register(Placing(session, link), "gpucoexist-placing")
+        register(Placing(session, link), "gpucoexist-placing")
     else:
-        session.notes.append(f"--gpu-dist=auto: {explicit} was given and wins; tests are not planned")
+        register(_Said(f"gpucoexist: {explicit} wins over --gpu-dist=auto: tests are not planned"), "gpucoexist-placing")
+
+
+class _Said:
+    def __init__(self, line: str) -> None:
+        self._line = line
+
+    def pytest_report_header(self) -> str:
+        """Say why nothing is planned."""
+        return self._line
 
 
 def explicit_dist(config: pytest.Config) -> str | None:
@@ -62,8 +75,12 @@ class Placing:
         self._durations: Durations | None = None
         self.run: Run | None = None
         self.suite: Suite | None = None
+        self._engine: Engine | None = None
+        self._sites = Sites(session)
+        self._known_sites: set[str] = set()
         from pytest_gpucoexist.placement.transport import OVER, TABLE
 
+        link.at_once(SITE, self._sites.take)
         link.at_once(TABLE, self._take_table)
         link.at_once(OVER, self._take_over)
 
@@ -72,7 +89,7 @@ class Placing:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker that its tests are planned."""
-        node.workerinput.setdefault(KEY, {})[PLANNED] = True
+        node.workerinput.setdefault(KEY, {}).update({PLANNED: True, HERE: is_surely_here(node.gateway.spec)})
         self._coming.add(str(node.gateway.id))
 
     @pytest.hookimpl(optionalhook=True)
@@ -111,7 +128,7 @@ class Placing:
             return None  # every worker hears the same when its first test asks, and says so in its report
         self._key = cache_key(machine.name)
         self._durations = durations = self._remembered()
-        engine = suite.engine(
+        self._engine = engine = suite.engine(
             machine,
             [session.decide(need) for need in suite.needs],
             durations,
@@ -130,7 +147,14 @@ class Placing:
             coming=lambda: bool(self._coming),
             raised=self._raised,
         )
+        session.hear_lost.append(self._lost)
         return self.run
+
+    def _lost(self, lost: Mapping[str, str]) -> None:
+        """Plan without devices of this machine that a gate took out, or that a test found gone."""
+        for key, words in lost.items():
+            if self.run is not None and self.suite is not None:
+                self.run.lost(self.suite.here, [key], words)
 
     def stand_aside(self, workers: Sequence[str]) -> None:
         """Let workers run whatever stands in their queues."""
@@ -165,7 +189,24 @@ class Placing:
         if worker not in self._tables:
             return None  # our plugin is not there: nothing would keep its queue from running
         assert self.suite is not None
-        return self.suite.place(worker)
+        place = self.suite.place(worker) | self._sites.at_home(worker)
+        there = self._sites.machine_of(worker)
+        if there is not None:
+            place["site"] = self._site(*there)
+        return place
+
+    def _site(self, name: str, machine: Machine) -> str:
+        """Let the engine know another machine, once."""
+        assert self.suite is not None
+        assert self._engine is not None
+        if name not in self._known_sites:
+            from pytest_gpucoexist.model.plan import decide
+
+            decisions = [decide(need, machine, stand_ins=True) for need in self.suite.needs]
+            default = self._session.options.default_memory_bytes
+            self._engine.add_site(self.suite.site(name, machine, decisions, default))
+            self._known_sites.add(name)
+        return name
 
     def _measured(self, test: int, over: Over, first: bool) -> None:
         assert self.suite is not None

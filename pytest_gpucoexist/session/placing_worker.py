@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.requirement import Need
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["PLANNED", "is_planned", "table_of", "tell_collected"]
+__all__ = ["HERE", "PLANNED", "is_planned", "table_of", "tell_collected"]
+
+HERE = "here"
+"""In our part of `workerinput`: whether the worker is certainly on the controller's machine."""
 
 PLANNED = "planned"
 """In our part of `workerinput`: whether the controller plans this run."""
@@ -44,6 +47,10 @@ def tell_collected(session: GpuSession, items: Sequence[pytest.Item], gpu_items:
     manager = session.config.pluginmanager
     manager.register(Turnstile(), "gpucoexist-turnstile")
     manager.register(Gate(link.tell, words, _Leases(session)), "gpucoexist-gate")
+    if not session.config.workerinput[KEY].get(HERE):  # type: ignore[attr-defined]
+        from pytest_gpucoexist.session.sites import tell_site
+
+        tell_site(session, link)
     link.tell(TABLE, table_of(session, items, gpu_items).pack())
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["END", "KEY", "Channel", "place", "send"]
+__all__ = ["END", "KEY", "Channel", "is_surely_here", "place", "send"]
 
 KEY = "gpucoexist"
 """Our entry in `workerinput`."""
@@ -43,6 +43,11 @@ def place() -> list[str | None]:
     environ = host.environ
     step = f"{environ['SLURM_JOB_ID']}.{environ.get('SLURM_STEP_ID', '')}" if "SLURM_JOB_ID" in environ else None
     return [host.name, boot_id, step]
+
+
+def is_surely_here(spec: Any) -> bool:
+    """Whether a worker is a child of this process, in the same namespaces, and replays no machine of its own."""
+    return bool(spec.popen) and not spec.python and not spec.via and "PYTEST_GPU_MACHINE" not in spec.env
 
 
 def send(channel: Channel, message: object) -> None:

@@ -16,7 +16,7 @@ import pytest
 from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.placement.homes import VARIABLES, Homes, home_masks, home_needs, usable_devices
 from pytest_gpucoexist.session.home import home_environment
-from pytest_gpucoexist.session.wire import KEY
+from pytest_gpucoexist.session.wire import KEY, is_surely_here
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Machine
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["Ground", "Settled", "WorkerHomes", "is_surely_here"]
+__all__ = ["Ground", "Settled", "WorkerHomes"]
 
 _ALL: frozenset[str] = frozenset().union(*VARIABLES.values())
-_MACHINE = "PYTEST_GPU_MACHINE"
 
 
 class Ground:
@@ -54,11 +53,6 @@ class Settled:
         """Name the devices: `nvidia0 amd1`."""
         gpus = [gpu for key in self.home if (gpu := self.ground.machine.gpu(key)) is not None]
         return " ".join(gpu.id for gpu in gpus) or "no device"
-
-
-def is_surely_here(spec: Any) -> bool:
-    """Whether a worker is a child of this process, in the same namespaces, and replays no machine of its own."""
-    return bool(spec.popen) and not spec.python and not spec.via and _MACHINE not in spec.env
 
 
 class WorkerHomes:

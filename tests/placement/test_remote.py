@@ -15,31 +15,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.fixtures.machines import AMD0, NVIDIA0, NVIDIA1, as_text, workstation
+from tests.fixtures.machines import AMD0, NVIDIA0, NVIDIA1
 from tests.fixtures.running import needs_xdist
+from tests.placement.hosts import HOSTS, RECORDER, make_under, on, run, seen, write_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = needs_xdist
-
-# Every host has other devices, and none is a replayed one: as far as this package can tell, tests run on them.
-HOSTS = """
-import json
-import os
-import platform
-from dataclasses import replace
-from pytest_gpucoexist.model.machine import Machine
-
-def pytest_gpucoexist_machine(config, machine):
-    folder = os.path.dirname(__file__)
-    path = os.path.join(folder, platform.node() + ".json")
-    if not os.path.exists(path):
-        return replace(machine, gpus=())
-    with open(path) as file:
-        return Machine.from_json(json.load(file))
-"""
 
 SICK = """
 from pytest_gpucoexist.gates import failed, gate, passed
@@ -56,21 +40,6 @@ def pytest_gpucoexist_gates(config):
     return [rule]
 """
 
-RECORDER = """
-import json
-import os
-import platform
-import pytest
-
-@pytest.fixture(autouse=True)
-def record(request):
-    yield
-    names = ("PYTEST_XDIST_WORKER", "PYTEST_GPU_HOME", "CUDA_VISIBLE_DEVICES")
-    entry = {"test": request.node.name, "host": platform.node(), **{name: os.environ.get(name) for name in names}}
-    with open(os.path.join(os.path.dirname(__file__), "seen"), "a") as file:
-        file.write(json.dumps(entry) + "\\n")
-"""
-
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,46 +49,11 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def under(pytester: pytest.Pytester) -> str:
-    """Return a command that runs its other arguments under a host name: `under NAME COMMAND…`."""
-    script = pytester.path / "under"
-    script.write_text(
-        "#!/bin/sh\nname=$1\nshift\nexec unshare --user --map-root-user --uts --mount sh -c '"
-        'hostname "$0" && if [ "$HIDE" ]; then mount -t tmpfs none "$HIDE"; fi && exec "$@"\' "$name" "$@"\n'
-    )
-    script.chmod(0o755)
-    try:
-        done = subprocess.run([str(script), "elsewhere", "hostname"], capture_output=True, text=True, check=False)
-    except OSError as error:
-        pytest.skip(f"needs a shell: {error}")
-    if done.stdout.strip() != "elsewhere":
-        pytest.skip(f"needs unshare and a namespace of its own for the host name: {done.stderr.strip()}")
-    return str(script)
-
-
-def write_host(folder: Path, name: str, *ids: str) -> str:
-    """Write the machine of a host: these devices of the workstation."""
-    whole = json.loads(as_text(workstation()))
-    part = {**whole, "name": name, "gpus": [gpu for gpu in whole["gpus"] if gpu["id"] in ids]}
-    (folder / f"{name}.json").write_text(json.dumps(part))
-    return str(folder / f"{name}.json")
-
-
-def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
-    plugins = ["-p", "gpucoexist", "-p", "xdist"] if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") else []
-    common = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-ra"]
-    return pytester.runpytest_subprocess(*plugins, *common, *args)
-
-
-def on(under: str, name: str, *further: str) -> str:
-    return "--tx=" + "//".join((f"popen//id={name}//python={under} {name} {sys.executable}", *further))
+    return make_under(pytester.path)
 
 
 def homes_of(entries: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
     return {each["PYTEST_XDIST_WORKER"]: (each["PYTEST_GPU_HOME"], each["CUDA_VISIBLE_DEVICES"]) for each in entries}
-
-
-def seen(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "seen").read_text().splitlines()]
 
 
 def test_each_worker_has_the_devices_of_its_own_host(
