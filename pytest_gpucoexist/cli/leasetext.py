@@ -158,7 +158,8 @@ def _person(user: str | None, uid: int | None, program: str, pid: int | None) ->
 
 
 def _session(worker: str | None, session: str | None) -> str:
-    text = " of ".join(filter(None, (worker, None if session is None else f"session {session}")))
+    # A session is told by the first letters of its number, as a commit is.
+    text = " of ".join(filter(None, (worker, None if session is None else f"session {session[:8]}")))
     return f"({text})" if text else ""
 
 
