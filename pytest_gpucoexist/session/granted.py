@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.errors import DeviceBusyError
 from pytest_gpucoexist.model.matching import choose
 from pytest_gpucoexist.placement.grant import GRANTED, REFUSED
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.groups import Group
     from pytest_gpucoexist.model.machine import Machine
 
-__all__ = ["note_refusal", "planned"]
+__all__ = ["give_back_unfit", "note_refusal", "planned"]
 
 
 def planned(
@@ -35,6 +36,18 @@ def planned(
     if choose(narrowed, keys, machine, closest_pair=closest_pair) is None:
         return groups, False
     return narrowed, True
+
+
+def give_back_unfit(item: pytest.Item, reason: str) -> None:
+    """Raise DeviceBusyError for a test whose planned device is gone and left none here that would do.
+
+    It goes back to the controller: another machine may have one, and if none has, it is planned without. Nothing
+    happens without a plan.
+    """
+    grant = item.stash.get(GRANTED, None)
+    if grant is not None and grant.keys and not grant.waits:
+        note_refusal(item)
+        raise DeviceBusyError(reason)
 
 
 def note_refusal(item: pytest.Item) -> None:

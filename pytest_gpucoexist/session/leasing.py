@@ -19,6 +19,7 @@ from pytest_gpucoexist.leases.lease import Lease
 from pytest_gpucoexist.session.asking import asked_by, everything, shared_groups
 from pytest_gpucoexist.session.choices import OVER, choices_of
 from pytest_gpucoexist.session.current import drop, in_use, pop, push, running
+from pytest_gpucoexist.session.granted import give_back_unfit
 from pytest_gpucoexist.session.holds import holds_of
 from pytest_gpucoexist.session.inheriting import export, take_back, token_of
 from pytest_gpucoexist.session.state import DECISION, GpuSession
@@ -106,6 +107,8 @@ def hold(session: GpuSession, item: pytest.Item, decision: Decision | None) -> H
         holds_of(session).drop(lost)
         session.take_out(lost)
         decision = item.stash[DECISION] = session.decide(decision.need)
+        if decision.outcome != "run":
+            give_back_unfit(item, decision.reason or "")
     item.stash[HOLDING] = holding
     push(holding)
     holding.token = token_of(session, holds_of(session).lease)

@@ -38,7 +38,9 @@ def place(session: GpuSession, link: ControllerLink) -> None:
     if explicit is None:
         register(Placing(session, link), "gpucoexist-placing")
     else:
-        register(_Said(f"gpucoexist: {explicit} wins over --gpu-dist=auto: tests are not planned"), "gpucoexist-placing")
+        register(
+            _Said(f"gpucoexist: {explicit} wins over --gpu-dist=auto: tests are not planned"), "gpucoexist-placing"
+        )
 
 
 class _Said:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_gpucoexist.leases.lease import Leaser
     from pytest_gpucoexist.model.machine import Machine
@@ -45,6 +45,7 @@ class GpuSession:
         self.timeline: Timeline | None = None  # of a run with `--gpu-dist`, once it is over
         self._needs: Needs | None = None
         self.lost: dict[str, str] = {}
+        self.hear_lost: list[Callable[[Mapping[str, str]], None]] = []
         self._machine: Machine | None = None
         self._judged = False
         self.preferred: tuple[str, ...] = ()  # devices to be given first, where a test has the choice
@@ -201,6 +202,8 @@ class GpuSession:
             self._decisions.clear()
             if self._machine is not None:
                 self._machine = self._quarantined(self._machine)
+        for hear in self.hear_lost:
+            hear(lost)
 
     def take_out(self, lost: Mapping[str, str]) -> None:
         """Make devices that are gone unfit, with words by key, and tell the controller, or the summary."""

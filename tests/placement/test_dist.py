@@ -101,7 +101,7 @@ def test_an_explicit_dist_wins_and_that_is_said(pytester: pytest.Pytester) -> No
     suite = Planned(pytester, test_it=MIXED)
     result = suite.run("--dist=loadfile", "-v")
     result.assert_outcomes(passed=16)
-    result.stdout.fnmatch_lines(["*--gpu-dist=auto: --dist=loadfile was given and wins*"])
+    result.stdout.fnmatch_lines(["gpucoexist: --dist=loadfile wins over --gpu-dist=auto: tests are not planned"])
     assert len({entry["worker"] for entry in suite.read()}) == 1
 
 
