@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.choosing import choose
+from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.plan import Decision, DecisionOutcome
 from pytest_gpucoexist.model.requirement import Need
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pytest_gpucoexist.model.groups import Group
     from pytest_gpucoexist.model.machine import Machine
 
-__all__ = ["decide_together", "groups_of_all", "of_each"]
+__all__ = ["Deal", "Devices", "deal", "decide_together", "of_each"]
+
+Devices = tuple[tuple[str, ...], ...]
+"""Keys of devices, one tuple per group of a request."""
 
 # Of what ranks came to, the one that a person should deal with first.
 _GRAVITY: tuple[DecisionOutcome, ...] = ("error", "unfit", "missing", "not_granted", "masked", "simulated")
@@ -42,9 +46,9 @@ def decide_together(decisions: Mapping[int, Decision | None], machine: Machine) 
         decision = unable[gravest]
         alike = len(unable) == len(known) and len({each.reason for each in unable.values()}) == 1
         return decision if alike else replace(decision, reason=f"local rank {gravest} {decision.reason}")
-    groups = groups_of_all({rank: decision.groups for rank, decision in known.items()}, machine)
-    candidates = dict.fromkeys(key for group in groups for key in group.candidates)
-    if not groups or choose(groups, candidates.keys(), machine) is not None:
+    groups = {rank: decision.groups for rank, decision in known.items()}
+    candidates = dict.fromkeys(key for each in groups.values() for group in each for key in group.candidates)
+    if not candidates or deal(groups, machine) is not None:
         return None
     ranks = len(known)
     need = known[min(known)].need
@@ -57,44 +61,94 @@ def decide_together(decisions: Mapping[int, Decision | None], machine: Machine) 
     return Decision(need=Need(requirements=together.requirements), outcome="missing", reason=reason)
 
 
-def groups_of_all(groups: Mapping[int, Sequence[Group]], machine: Machine) -> tuple[Group, ...]:
-    """Put the groups of all ranks into one request, in the order of the ranks, so that devices are distinct.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deal:
+    """One request for all ranks: what is asked for each part, and which part serves which rank."""
 
-    Devices of one mark that must be on one NUMA node must be so for each rank, not for all ranks together: the mark's
-    name becomes one of the rank's own. Where that would be too many combinations of nodes to try, they share one.
+    parts: tuple[tuple[Group, ...], ...]
+    part_of: Mapping[int, int]
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups of all parts, in order."""
+        return tuple(group for part in self.parts for group in part)
+
+
+def deal(groups: Mapping[int, Sequence[Group]], machine: Machine) -> Deal | None:
+    """Put what all ranks ask for into one request of distinct devices; None when there are too few.
+
+    Where all ask for shares of memory and there are fewer devices than ranks, ranks share them, as few as possible
+    each, in turn as `local_rank % devices` does; the request is for their shares together.
     """
-    nodes = max(1, len(machine.numa_nodes))
-    apart = nodes ** len(groups) <= _COMBINATIONS
-    joint = []
-    for rank in sorted(groups):
-        for group in groups[rank]:
-            requirement = group.requirement
-            if requirement.same_node and apart:
-                group = replace(group, requirement=replace(requirement, mark=f"{requirement.mark} of rank {rank}"))  # noqa: PLW2901
-            joint.append(group)
-    return tuple(joint)
+    ranks = sorted(groups)
+    first = tuple(groups[ranks[0]])
+    alike = all(tuple(each) == first for each in groups.values())
+    shares = all(group.requirement.memory_bytes and not group.requirement.exclusive for group in first)
+    for sharing in range(1, len(ranks) + 1 if alike and shares else 2):
+        count = -(-len(ranks) // sharing)
+        part_of = {rank: index % count for index, rank in enumerate(ranks)}
+        parts = []
+        for index in range(count):
+            mine = [rank for rank in ranks if part_of[rank] == index]
+            parts.append(tuple(_times(group, len(mine), machine) for group in groups[mine[0]]))
+        found = Deal(parts=_apart(parts, machine), part_of=part_of)
+        if choose(found.groups, {key for group in found.groups for key in group.candidates}, machine) is not None:
+            return found
+    return None
 
 
-def of_each(
-    devices: Sequence[tuple[str, ...]], groups: Mapping[int, Sequence[Group]], *, closest_pair: bool = False
-) -> dict[int, tuple[tuple[str, ...], ...]]:
-    """Deal what a request of `groups_of_all` was given to the ranks: where all ask alike, in the order of the ranks.
+def _times(group: Group, ranks: int, machine: Machine) -> Group:
+    """Return a group whose devices each hold the shares of several ranks."""
+    memory = group.requirement.memory_bytes
+    if ranks == 1 or memory is None:
+        return group
+    total = memory * ranks
+    held = {gpu.key for gpu in machine.gpus if (gpu.memory_total_bytes or 0) >= total}
+    candidates = tuple(key for key in group.candidates if key in held)
+    return replace(group, requirement=replace(group.requirement, memory_bytes=total), candidates=candidates)
+
+
+def _apart(parts: Sequence[Sequence[Group]], machine: Machine) -> tuple[tuple[Group, ...], ...]:
+    """Let devices that must be on one NUMA node be so for each part, and not for all parts together.
+
+    The mark's name becomes one of the part's own. Where that would be too many combinations of nodes to try, all parts
+    share one.
+    """
+    if max(1, len(machine.numa_nodes)) ** len(parts) > _COMBINATIONS:
+        return tuple(map(tuple, parts))
+    return tuple(
+        tuple(
+            replace(group, requirement=replace(group.requirement, mark=f"{group.requirement.mark} of part {index}"))
+            if group.requirement.same_node
+            else group
+            for group in part
+        )
+        for index, part in enumerate(parts)
+    )
+
+
+def of_each(devices: Sequence[tuple[str, ...]], dealt: Deal, *, closest_pair: bool = False) -> dict[int, Devices]:
+    """Give what the request got to the ranks: where all ask alike, in their order.
 
     Code that numbers its devices by the local rank then means the same ones, as long as all are free.
     """
     given = iter(devices)
-    dealt = {rank: tuple(next(given) for _ in groups[rank]) for rank in sorted(groups)}
-    first = groups[min(groups)]
-    if any(tuple(each) != tuple(first) for each in groups.values()):
-        return dealt
-    place = {key: index for group in first for index, key in enumerate(group.candidates)}
-    if closest_pair or any(group.requirement.same_node for group in first):
-        # What was chosen to be near each other stays together.
-        parts = sorted(dealt.values(), key=lambda part: [place[key] for keys in part for key in keys])
-        return dict(zip(dealt, parts, strict=True))
+    got: list[Devices] = [tuple(next(given) for _ in part) for part in dealt.parts]
+    first = dealt.parts[0]
+    if all([group.candidates for group in part] == [group.candidates for group in first] for part in dealt.parts):
+        place = {key: index for group in first for index, key in enumerate(group.candidates)}
+        if closest_pair or any(group.requirement.same_node for group in first):
+            # What was chosen to be near each other stays together.
+            got.sort(key=lambda part: [place[key] for keys in part for key in keys])
+        else:
+            got = _in_order(got, first)
+    return {rank: got[part] for rank, part in dealt.part_of.items()}
+
+
+def _in_order(got: Sequence[Devices], first: Sequence[Group]) -> list[Devices]:
+    ordered: list[Devices] = [()] * len(got)
     for index, group in enumerate(first):
-        keys = sorted((key for part in dealt.values() for key in part[index]), key=group.candidates.index)
-        for at, rank in enumerate(dealt):
-            mine = tuple(keys[at * group.requirement.count : (at + 1) * group.requirement.count])
-            dealt[rank] = (*dealt[rank][:index], mine, *dealt[rank][index + 1 :])
-    return dealt
+        count = group.requirement.count
+        keys = sorted((key for part in got for key in part[index]), key=group.candidates.index)
+        ordered = [(*part, tuple(keys[at * count : (at + 1) * count])) for at, part in enumerate(ordered)]
+    return ordered

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from pytest_gpucoexist.errors import GpuCoexistError, error_named
 from pytest_gpucoexist.leases.lease import Lease, Share
 from pytest_gpucoexist.model.codec import decode, encode
 from pytest_gpucoexist.model.groups import Group
-from pytest_gpucoexist.placement.rank_decisions import groups_of_all, of_each
+from pytest_gpucoexist.placement.rank_decisions import deal, of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,21 +117,24 @@ class GroupLeases:
         if self.on_wait is not None:
             arguments["on_wait"] = self._waiting
         try:
-            lease = self._leaser.acquire(
-                groups_of_all(groups, self._machine()), owner=mine["owner"], preferred=tuple(preferred), **arguments
-            )
+            dealt = deal(groups, self._machine())
+            if dealt is None:
+                raise GpuCoexistError(f"{mine['owner']}: there are fewer devices than {len(groups)} ranks ask for")  # noqa: TRY301
+            lease = self._leaser.acquire(dealt.groups, owner=mine["owner"], preferred=tuple(preferred), **arguments)
         except GpuCoexistError as error:
             refused = {"error": [type(error).__name__, str(error)]}
             return dict.fromkeys(values, refused)
-        dealt = of_each(lease.devices, groups, closest_pair=mine["closest_pair"])
-        keys = {rank: tuple(key for group in devices for key in group) for rank, devices in dealt.items()}
+        devices = of_each(lease.devices, dealt, closest_pair=mine["closest_pair"])
+        keys = {rank: tuple(key for group in mine for key in group) for rank, mine in devices.items()}
         with self._lock:
             self._groups[lease.number] = _Group(lease=lease, keys=keys)
+        of_key = {share.key: share.memory_bytes for share in lease.shares}
+        ranks = Counter(key for each in keys.values() for key in each)
         return {
             rank: {
                 "number": lease.number,
-                "devices": dealt[rank],
-                "shares": [[share.key, share.memory_bytes] for share in lease.shares if share.key in keys[rank]],
+                "devices": devices[rank],
+                "shares": [[key, of_key[key] // ranks[key]] for key in keys[rank] if key in of_key],
             }
             for rank in values
         }
