@@ -53,8 +53,13 @@ class Faults:
         for pid in list(self._stopped):
             self._continue(pid)
 
+    def _workers(self, session: Session) -> list[int]:
+        """Return its workers, mostly those that hold something now."""
+        holding = session.workers(self._ground.token, holding=True) if self._draw.random() < 0.7 else []
+        return holding or session.workers(self._ground.token)
+
     def _kill(self, session: Session) -> None:
-        workers = session.workers(self._ground.token)
+        workers = self._workers(session)
         if workers and session.kills < _KILLS_EACH:
             with suppress(ProcessLookupError):
                 os.kill(self._draw.choice(workers), signal.SIGKILL)
@@ -62,7 +67,7 @@ class Faults:
                 self.done["killed workers"] += 1
 
     def _stop(self, session: Session) -> None:
-        pids = session.workers(self._ground.token)
+        pids = self._workers(session)
         if session.process is not None and self._draw.random() < 0.2:
             pids = [session.process.pid]
         if pids:

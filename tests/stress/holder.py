@@ -44,9 +44,12 @@ def _claimed(key: str, who: str, mib: int | None) -> Iterator[None]:
         _connections.add(connection)
         claim = {"who": who, "mib": MEMORY_MIB[key] if mib is None else mib, "where": WHERE}
         _say(connection, json.dumps(claim))
+        holding = RESULTS / "holding" / str(os.getpid())
+        holding.touch()
         try:
             yield
         finally:
+            holding.unlink(missing_ok=True)
             _say(connection, "bye")
             _connections.discard(connection)
 

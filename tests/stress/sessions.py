@@ -51,8 +51,9 @@ class Session:
     def start(self, ground: Ground) -> None:
         """Start it."""
         self.folder = ground.results / self.name
-        (self.folder / "workers").mkdir(parents=True)
-        for path in (self.folder, self.folder / "workers"):
+        self.folder.mkdir(parents=True)
+        for path in (self.folder, self.folder / "workers", self.folder / "holding"):
+            path.mkdir(exist_ok=True)
             os.chown(path, self.uid, self.uid)
         leases = ground.elsewhere if self.namespace else ground.leases
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "gpucoexist", "-p", "xdist"]
@@ -88,9 +89,9 @@ class Session:
         """Exit status of the controller."""
         return None if self.process is None else self.process.returncode
 
-    def workers(self, token: str) -> list[int]:
-        """Processes of its workers that live."""
-        named = [int(path.name) for path in (self.folder / "workers").iterdir()]
+    def workers(self, token: str, *, holding: bool = False) -> list[int]:
+        """Processes of its workers that live; `holding`: those that said a moment ago that they hold something."""
+        named = [int(path.name) for path in (self.folder / ("holding" if holding else "workers")).iterdir()]
         return [pid for pid in named if _has(pid, token)]
 
     def reports(self) -> dict[str, list[tuple[str, str, str]]]:
