@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PROCESS = """
 import os, sys, threading
-from pytest_gpucoexist.leases.machine import open_leaser
+from pytest_gpucoexist.leases.opening import open_leaser
 from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.requirement import Requirement
 from pytest_gpucoexist.probes import discover
