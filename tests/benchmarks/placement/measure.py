@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.placement.lowest import lowest
+from tests.benchmarks.placement.lowest import Shortest, shortest
 from tests.benchmarks.placement.records import Run, seconds_held, wrong
 from tests.benchmarks.placement.suite import GIB, devices_of, write_suite
 from tests.benchmarks.placement.ways import SERIAL, Way, run
@@ -26,10 +26,10 @@ _OVERHEAD_S = 0.004
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """All runs of a workload. `shortest_s` is R, the bound below which no schedule can end; `wrong` what went wrong."""
+    """All runs of a workload. `wrong` is what went wrong in any of them."""
 
     workload: Workload
-    shortest_s: float
+    shortest: Shortest
     runs: dict[Way, list[Run]]
     wrong: tuple[str, ...]
 
@@ -65,7 +65,7 @@ def measure(
             done[way].append(_run(way, suites[way], results, site, workers, held))
             found += [f"{way.name}: {line}" for line in wrong(done[way][-1].holds, nodeids, capacity)]
     return Measured(
-        workload=workload, shortest_s=lowest(workload, devices, held, workers), runs=done, wrong=tuple(found)
+        workload=workload, shortest=shortest(workload, devices, held, workers), runs=done, wrong=tuple(found)
     )
 
 
