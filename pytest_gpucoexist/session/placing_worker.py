@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.placement.transport import TABLE, Table, TableUnit
@@ -12,9 +16,7 @@ from pytest_gpucoexist.session.units import unit_names
 from pytest_gpucoexist.session.wire import END, KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pytest
+    from collections.abc import Generator, Sequence
 
     from pytest_gpucoexist.model.requirement import Need
     from pytest_gpucoexist.session.state import GpuSession
@@ -52,6 +54,32 @@ def tell_collected(session: GpuSession, items: Sequence[pytest.Item], gpu_items:
 
         tell_site(session, link)
     link.tell(TABLE, table_of(session, items, gpu_items).pack())
+    if session.selected_needs:
+        manager.register(_Prepares(session), "gpucoexist-prepares")
+
+
+class _Prepares:
+    """Does what the first test would do while it has a device, while others still collect and nobody has one."""
+
+    def __init__(self, session: GpuSession) -> None:
+        self._session = session
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Hear about the machine, and open what leases are kept in."""
+        session = self._session
+        with contextlib.suppress(GpuCoexistError):  # each test says it itself
+            session.prepare(session.selected_needs)
+            for need in session.selected_needs:
+                session.decide(need)
+            session.leaser.held()
+        for name in _NEEDED:
+            import_module(name)
+        return (yield)
+
+
+_NEEDED = ("pytest_gpucoexist.session.handout", "pytest_gpucoexist.reports.model")
+"""What the fixtures and the report of the first test import."""
 
 
 class _Leases:
