@@ -43,12 +43,10 @@ class Board:
         self._line: int | None = None
 
     def write(self, claims: Collection[Claim]) -> None:
-        """Write down what is held, on a line of one's own; give the line back when nothing is. Raises OSError."""
+        """Write down what is held, on a line of one's own, which is kept; blank it when nothing is. Raises OSError."""
         if not claims:
             if self._line is not None:
                 os.pwrite(self._fd, _BLANK, self._line * _LINE_BYTES)
-                unlock(self._fd, KEEPERS + self._line, 1)
-                self._line = None
             return
         marks = b"".join(mark(claim.name) for claim in list(claims)[:_MARKS])
         text = (_PID.pack(os.getpid()) + marks).ljust(_LINE_BYTES, b"\0")

@@ -47,6 +47,14 @@ class FunctionLock:
         self.fd = opened(path, os.O_RDONLY | os.O_NOFOLLOW)
         self._announced: dict[str, _Ranges] = {}
 
+    def is_there(self) -> bool:
+        """Whether the function has not been removed since it was opened: then its file is another one by now."""
+        try:
+            os.pread(self.fd, 1, 0)
+        except OSError:  # ENODEV
+            return False
+        return True
+
     def works(self) -> bool:
         """Whether the kernel has these locks on this file. Raises OSError where it has not."""
         lock(self.fd, KEEPERS, 1, shared=True)

@@ -32,11 +32,17 @@ class Hold:
         self.board = Board(fd) if fd is not None else None
         self.functions: dict[str, FunctionLock] = {}
         self._unlockable: set[str] = set()
+        self._rested: set[str] = set()
         self.claims: dict[str, Claim] = {}
 
     def function(self, address: str) -> FunctionLock | None:
         """Return the lock of a PCI function, opened when it is first asked for; None where there is none to lock."""
         known = self.functions.get(address)
+        if known is not None and address in self._rested:
+            self._rested.discard(address)
+            if not known.is_there():
+                self.functions.pop(address).close()
+                known = None
         if known is None and self._place.functions is not None and address not in self._unlockable:
             try:
                 known = self.functions[address] = FunctionLock(attribute(self._place.functions, address))
@@ -96,6 +102,20 @@ class Hold:
     def intact(self) -> bool:
         """Whether what is locked is still what others would find."""
         return self.table.intact()
+
+    def rest(self) -> None:
+        """Give everything back, but keep the files open for the next request of this process."""
+        self.give(tuple(self.claims))
+        self._rested = set(self.functions)
+        self._unlockable.clear()
+        self.table.rest()
+
+    def wake(self) -> bool:
+        """Serve another request; return whether it can. Raises TableMissingError."""
+        if self._generation != generation():
+            return False
+        self.table.wake()
+        return True
 
     def close(self) -> None:
         """Unlock everything. Doing so twice is no error."""

@@ -8,7 +8,6 @@ given, `occupancy` says who uses it without a lease, and what is left of a holde
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.leases.forks import generation
 from pytest_gpucoexist.leases.guard import Guard, Watchman
+from pytest_gpucoexist.leases.hold import Hold
 from pytest_gpucoexist.leases.lease import Lease
 from pytest_gpucoexist.leases.pursuit import Pursuit
 from pytest_gpucoexist.leases.queue import Watch
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.host import Host
     from pytest_gpucoexist.leases.guard import Occupancy
-    from pytest_gpucoexist.leases.hold import Hold
     from pytest_gpucoexist.leases.lease import OnWait
     from pytest_gpucoexist.leases.places import Place
     from pytest_gpucoexist.leases.request import Chosen
@@ -37,9 +36,13 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.groups import Group
     from pytest_gpucoexist.model.machine import Machine
 
-__all__ = ["Busy", "Identity", "MachineLeaser", "open_leaser"]
+__all__ = ["Busy", "Identity", "MachineLeaser"]
 
 Busy = Literal["wait", "skip", "fail", "share"]
+
+
+_IDLE = 4
+"""For so many leases at a time the files stay open: to open them costs as much as all the rest."""
 
 
 class MachineLeaser:
@@ -81,6 +84,7 @@ class MachineLeaser:
         self._watch = Watch()
         self._watchman = Watchman(self._occupancy)
         self._record: Record | None = None
+        self._idle: list[Hold] = []
         self._swept = False  # of records of processes that died with nothing, or whose device another user got next
 
     def acquire(
@@ -109,7 +113,7 @@ class MachineLeaser:
             inherited=self._inherited(),
         )
         guard = Guard(self._watchman, self.place.folder, ignores_foreign=self._busy == "share")
-        pursuit = Pursuit(request, self.place, self._watch, guard)
+        pursuit = Pursuit(request, self._open, self._watch, guard)
         try:
             chosen = pursuit.attempt()
             if chosen is None:
@@ -187,6 +191,9 @@ class MachineLeaser:
             self._write()
             if left:
                 hold.give([key for key in hold.claims if keys is None or key in keys])
+            elif len(self._idle) < _IDLE:
+                hold.rest()
+                self._idle.append(hold)
             else:
                 hold.close()
 
@@ -210,6 +217,18 @@ class MachineLeaser:
         """Where this process says what it holds."""
         return None if self._record is None else self._record.path
 
+    def announce(self, lease: Lease) -> None:
+        """Say that this process uses devices that another one holds for it (a rank of a job): it is no stranger there."""
+        from pytest_gpucoexist.leases.claims import Claim
+        from pytest_gpucoexist.leases.layout import MIB
+
+        shares = {share.key: share.memory_bytes // MIB for share in lease.shares}
+        with self._lock:
+            record = self._own_record(self._machine())
+            if record is not None:
+                record.note(Claim(key=key, name=key, memory_mib=shares.get(key)) for key in lease.keys)
+                self._write()
+
     def close(self) -> None:
         """Give everything back and leave nothing behind; the session ends."""
         if self._generation != generation():
@@ -220,9 +239,25 @@ class MachineLeaser:
                     hold.board.write(())
                 hold.close()
             self._leases.clear()
+            while self._idle:
+                self._idle.pop().close()
             if self._record is not None:
                 self._record.remove()
                 self._record = None
+
+    def _open(self) -> Hold:
+        """Take files that an earlier lease has left open, or open them."""
+        while True:
+            try:
+                hold = self._idle.pop()
+            except IndexError:
+                return Hold(self.place)
+            try:
+                if hold.wake():
+                    return hold
+            except BaseException:
+                hold.close()
+                raise
 
     def _drop(self, hold: Hold | None) -> None:
         if hold is None:
@@ -250,43 +285,3 @@ class MachineLeaser:
     def _write(self) -> None:
         if self._record is not None:
             self._record.write((text for _, _, text in self._leases.values()), self._waits.values())
-
-
-def open_leaser(
-    machine: Callable[[], Machine],
-    host: Host,
-    *,
-    lease_dir: str | None = None,
-    session: str | None = None,
-    worker: str | None = None,
-    default_memory_bytes: int | None = None,
-    occupancy: Occupancy | None = None,
-    busy: Busy = "wait",
-) -> MachineLeaser:
-    """Return what gives devices of this machine, or of the one that `host` replays, to this process.
-
-    `lease_dir` is the folder where leases are kept; without one the best place is found. Raises UserError when it
-    cannot be used. A lease that the environment of this process names is inherited. Without an `occupancy`, this
-    machine's own is asked; a replayed one has none.
-    """
-    from pytest_gpucoexist.host import local_host
-    from pytest_gpucoexist.leases.places import find_place
-    from pytest_gpucoexist.leases.token import inherited
-
-    # Whatever machine is replayed: who waits and where leases are kept is of this one.
-    here = local_host() if host.simulated else host
-    place = find_place(here, lease_dir)
-    if occupancy is None and not host.simulated:
-        from pytest_gpucoexist.leases.occupied import MachineOccupancy
-
-        occupancy = MachineOccupancy(host, machine, place.folder)
-    return MachineLeaser(
-        machine,
-        place,
-        Identity(session or str(os.getpid()), worker, host=here),
-        default_memory_bytes=default_memory_bytes,
-        occupancy=occupancy,
-        busy=busy,
-        host=here,
-        inherited=lambda: inherited(here.environ),
-    )

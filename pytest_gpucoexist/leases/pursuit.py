@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.leases.hold import Hold
 from pytest_gpucoexist.leases.queue import Turn
 from pytest_gpucoexist.leases.table import TableMissingError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_gpucoexist.leases.claims import Claim
     from pytest_gpucoexist.leases.guard import Guard
+    from pytest_gpucoexist.leases.hold import Hold
     from pytest_gpucoexist.leases.lease import OnWait
-    from pytest_gpucoexist.leases.places import Place
     from pytest_gpucoexist.leases.queue import Watch
     from pytest_gpucoexist.leases.request import Chosen, Request
     from pytest_gpucoexist.leases.waiting import Wait
@@ -30,40 +31,38 @@ _TELL_S = 1.0
 class Pursuit:
     """A request, what it has locked, and its place in the queues. Its owner closes `hold` when anything is raised."""
 
-    def __init__(self, request: Request, place: Place, watch: Watch, guard: Guard) -> None:
-        """Nothing is opened yet."""
+    def __init__(self, request: Request, opening: Callable[[], Hold], watch: Watch, guard: Guard) -> None:
+        """Open nothing yet: `opening` does, and raises TableMissingError and OSError."""
         self.request = request
         self.hold: Hold | None = None
-        self._place = place
+        self._opening = opening
         self._watch = watch
         self._guard = guard
         self._turn: Turn | None = None
 
     def attempt(self) -> Chosen | None:
         """Lock and check devices for all groups, or none and return None. Raises OSError."""
-        hold = self._opened()
-        if hold is None:
-            return None
-        turn = self._turn = self._turn or Turn(hold, self._watch)
-
-        def may_take(claim: Claim) -> bool:
-            return self._guard.may_ask(claim.key) and turn.may_take(claim)
-
-        while (chosen := self.request.attempt(hold, may_take)) is not None:
+        while True:
+            hold = self._opened()
+            if hold is None:
+                return None
+            if self._turn is None:
+                self._turn = Turn(hold, self._watch)
+            chosen = self.request.attempt(hold, self._may_take)
             if not hold.intact():  # what was locked is not what others lock
                 self._reopen()
-                return None
-            if self._guard.check(hold):
+            elif chosen is None or self._guard.check(hold):
                 return chosen
-            hold.give(tuple(hold.claims))
-        return None
+            else:
+                hold.give(tuple(hold.claims))
+
+    def _may_take(self, claim: Claim) -> bool:
+        return self._guard.may_ask(claim.key) and self._turn is not None and self._turn.may_take(claim)
 
     def _opened(self) -> Hold | None:
-        if self.hold is not None and not self.hold.intact():
-            self._reopen()
         if self.hold is None:
             try:
-                self.hold = Hold(self._place)
+                self.hold = self._opening()
             except TableMissingError:
                 return None
         return self.hold

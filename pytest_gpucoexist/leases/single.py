@@ -68,6 +68,12 @@ class FlockLocks:
             fcntl.flock(fd, fcntl.LOCK_UN)
             close(fd)
 
+    def rest(self) -> None:
+        """Do nothing: there is nothing that stays open."""
+
+    def wake(self) -> None:
+        """Do nothing."""
+
     def intact(self) -> bool:
         """Whether each file that is locked is still the one that others find."""
         for name, files in self._files.items():
@@ -131,6 +137,12 @@ class ProcessLocks:
         with _guard:
             if _held.get(claim.name) is self:
                 del _held[claim.name]
+
+    def rest(self) -> None:
+        """Do nothing: there is nothing that stays open."""
+
+    def wake(self) -> None:
+        """Do nothing."""
 
     def intact(self) -> bool:
         """Return True: nobody can take memory away."""

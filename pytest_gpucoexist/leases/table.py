@@ -166,6 +166,17 @@ class TableLocks:
         mine = os.fstat(self.locked_fd)
         return (found.st_ino, found.st_dev) == (mine.st_ino, mine.st_dev)
 
+    def rest(self) -> None:
+        """Take no part any more, with nothing locked, but stay open."""
+        fcntl.flock(self.folder_fd, fcntl.LOCK_UN)
+
+    def wake(self) -> None:
+        """Take part again. Whether it is still the table (`intact`) shows after locking. Raises TableMissingError."""
+        try:
+            fcntl.flock(self.folder_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TableMissingError("the table is just being made") from error
+
     def close(self) -> None:
         """Unlock everything."""
         self._ranges.clear()

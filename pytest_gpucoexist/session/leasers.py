@@ -23,7 +23,7 @@ def make_leaser(session: GpuSession) -> Leaser:
 
         return Unleased(session.machine)
     from pytest_gpucoexist.host import local_host
-    from pytest_gpucoexist.leases.machine import open_leaser
+    from pytest_gpucoexist.leases.opening import open_leaser
     from pytest_gpucoexist.session.discovery import session_host
 
     # A machine that was read from JSON has no host; one that a plugin calls real is this one.

@@ -19,7 +19,7 @@ from tests.leases.processes import folder_place
 from tests.machines import GIB, machine, nvidia
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pytest_gpucoexist.leases.lease import Lease, Waiting
@@ -33,7 +33,7 @@ def needs(*keys: str, **requirement: Any) -> list[Group]:
 
 
 @pytest.fixture
-def leaser(box: Machine, folder: Path) -> Callable[..., MachineLeaser]:
+def leaser(box: Machine, folder: Path) -> Iterator[Callable[..., MachineLeaser]]:
     """Make leasers that stand for processes of their own: each in a PID namespace that nobody else is in."""
     made: list[MachineLeaser] = []
 
@@ -44,7 +44,9 @@ def leaser(box: Machine, folder: Path) -> Callable[..., MachineLeaser]:
         made.append(MachineLeaser(lambda: machine, place, identity, **changes))
         return made[-1]
 
-    return make
+    yield make
+    for each in made:
+        each.close()
 
 
 def busy(leaser: MachineLeaser, groups: list[Group], owner: str = "late") -> str:
@@ -171,18 +173,19 @@ def test_a_wait_that_is_over_in_time_or_not(leaser: Callable[..., MachineLeaser]
 
 
 def test_who_is_interrupted_leaves_nothing(leaser: Callable[..., MachineLeaser], folder: Path) -> None:
-    one, two = leaser(), leaser()
+    one = leaser()
     lease = one.acquire(needs(N0), "test_a")
-    two.release(two.acquire(needs(N1), "warm"))
     before = len(os.listdir("/proc/self/fd"))
+    two = leaser()
 
     def interrupt(_waiting: Waiting) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         two.acquire(needs(N0), "test_b", on_wait=interrupt)
-    assert len(os.listdir("/proc/self/fd")) == before
     assert [each.waits for each in records(str(folder))] == [(), ()]
+    two.close()
+    assert len(os.listdir("/proc/self/fd")) == before
     one.release(lease)
     assert leaser().acquire(needs(N0), "nobody is before it", timeout_s=0).keys == (N0,)
 

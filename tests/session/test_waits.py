@@ -36,7 +36,7 @@ needs_locks = pytest.mark.skipif(sys.platform == "win32", reason="on Windows lea
 HOLDER = """
 import sys
 from pytest_gpucoexist.host import local_host
-from pytest_gpucoexist.leases.machine import open_leaser
+from pytest_gpucoexist.leases.opening import open_leaser
 from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.requirement import Requirement
 from pytest_gpucoexist.probes import discover
