@@ -74,15 +74,17 @@ class WorkerHomes:
         for spec in specs:
             if not is_surely_here(spec):
                 self._kinds[_kind(spec)] = self._kinds.get(_kind(spec), 0) + 1
-        lines = []
+        homes: list[str] = []
+        notes: list[str] = []
         for index, spec in enumerate(here):
             settled = settle_on(self._ground(), self._session, len(here) - index, dict(spec.env))
             spec.env.update(settled.environ)
             spec.gpucoexist_settled = settled
-            lines.append(f"{spec.id} {settled.describe()}")
-            lines += [f"  {spec.id}: {note}" for note in settled.notes]
+            homes.append(f"{spec.id} {settled.describe()}")
+            notes += [f"  {spec.id}: {note}" for note in settled.notes]
         if here:
-            _say(config, [f"gpucoexist: --gpu-workers={self._session.options.workers}, homes: {'; '.join(lines)}"])
+            mode = self._session.options.workers
+            _say(config, [f"gpucoexist: --gpu-workers={mode}, homes: {'; '.join(homes)}", *notes])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -163,29 +165,35 @@ def settle_on(ground: Ground, session: GpuSession, workers: int, asked: Mapping[
     options: Any = session.options
     explicit = {variable: str(value) for variable, value in asked.items() if variable in _ALL}
     environ = {**ground.environ, **explicit}
-    given = _given(ground.machine, environ, explicit)
+    given, warnings = _given(ground.machine, environ, explicit)
     home = ground.homes.take(workers, given)
     masks = home_masks(home, ground.machine, options.workers, options.mask_style, environ, given)
     caller = {variable: value for variable, value in environ.items() if variable in _ALL}
-    notes = tuple(f"env:{variable}={value} of its --tx stays as it is" for variable, value in explicit.items())
+    notes = (*(f"env:{variable}={value} of its --tx stays as it is" for variable, value in explicit.items()), *warnings)
     told = home_environment(home, ground.machine, options.workers, masks, caller)
     return Settled(home=home, environ=told, ground=ground, notes=notes)
 
 
-def _given(machine: Machine, environ: Mapping[str, str], explicit: Mapping[str, str]) -> dict[Vendor, list[str]]:
-    """Return the devices of each vendor for which the spec of a worker sets a variable, in that mask's order."""
+def _given(
+    machine: Machine, environ: Mapping[str, str], explicit: Mapping[str, str]
+) -> tuple[dict[Vendor, list[str]], list[str]]:
+    """Return the devices of each vendor for which the spec of a worker sets a variable, in that mask's order.
+
+    Also what is to be said of these masks.
+    """
     vendors = [vendor for vendor, variables in VARIABLES.items() if not variables.isdisjoint(explicit)]
     if not vendors:
-        return {}
+        return {}, []
     from pytest_gpucoexist.model.visibility.apply import apply_masks
 
     seen = apply_masks(environ, machine)
     usable = usable_devices(seen)
     order = {key: place for mask in seen.masks for place, key in enumerate(mask.devices or ())}
+    warnings = [mask.warning for mask in seen.masks if mask.variable in explicit and mask.warning]
     return {
         vendor: sorted((gpu.key for gpu in usable.get(vendor, ())), key=lambda key: order.get(key, 0))
         for vendor in vendors
-    }
+    }, warnings
 
 
 def _kind(spec: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,9 @@ DEVICE = current_gpu()
 SEEN = {name: os.environ.get(name) for name in NAMES}
 HOME = os.environ.get("PYTEST_GPU_HOME")
 HOMES = ",".join(gpu.key for gpu in current_gpus())
+
+with open(os.path.join(os.path.dirname(__file__), "started"), "a") as file:
+    file.write(f"{os.environ.get('PYTEST_XDIST_WORKER')} {HOME}\\n")
 
 @pytest.fixture(autouse=True)
 def record(request):
@@ -100,8 +104,12 @@ CRASH = """
 
     @pytest.mark.parametrize("n", range(8))
     def test_after(cuda_gpu, gpus, n):
-        time.sleep(0.05)
         assert cuda_gpu.key == DEVICE.key
+        for _ in range(600):  # until the replacement has started
+            with open(os.path.join(os.path.dirname(__file__), "started")) as file:
+                if "gw2" in file.read():
+                    break
+            time.sleep(0.05)
     """
 
 
@@ -119,11 +127,12 @@ def test_narrow(suite: Suite) -> None:
     )
     assert "--gpu-workers=rotate shows all devices, and --gpu-dist=auto runs the test" in result.stdout.str()
     entries = seen(suite.pytester.path)
-    homes = {entry["worker"]: entry["home"].split(",")[0] for entry in entries}
-    assert set(homes) == {"gw0", "gw1", "gw2"}
-    assert {homes["gw0"], homes["gw1"]} == {NVIDIA0, NVIDIA1}
-    assert homes["gw2"] in {NVIDIA0, NVIDIA1}
-    (crashed,) = {"gw0", "gw1"} - {entry["worker"] for entry in entries[-3:]}
+    started = (suite.pytester.path / "started").read_text().splitlines()
+    homes = {worker: home.split(",")[0] for worker, home in (line.split() for line in started)}
+    assert homes.keys() == {"None", "gw0", "gw1", "gw2"}  # None: the controller, which imports the conftest too
+    assert homes["gw0"] == NVIDIA0
+    assert homes["gw1"] == NVIDIA1
+    (crashed,) = re.findall(r"replacing crashed worker (\w+)", result.stdout.str())
     assert homes["gw2"] == homes[crashed]
     for entry in entries:
         first = entry["home"].split(",")[0]
@@ -163,7 +172,7 @@ def test_a_spec_says_otherwise(suite: Suite) -> None:
     suite.pytester.makepyfile(MANY.replace("range(6)", "range(2)"))
     result = with_specs(suite, "popen//id=mine//env:CUDA_VISIBLE_DEVICES=1", "--gpu-workers=narrow")
     result.stdout.fnmatch_lines(
-        ["*homes: mine nvidia1 amd0 intel0;*mine: env:CUDA_VISIBLE_DEVICES=1 of its --tx stays as it is*"]
+        ["*homes: mine nvidia1 amd0 intel0", "*mine: env:CUDA_VISIBLE_DEVICES=1 of its --tx stays as it is*"]
     )
     entries = seen(suite.pytester.path)
     assert {entry["worker"] for entry in entries} == {"mine"}
