@@ -62,7 +62,7 @@ def _met(gpu_session: GpuSession, place: RankPlace, hello: Hello, deadline_s: fl
         # The leader begins to count when it comes, and answers at the latest when its time is over.
         said = member.gathered()
         gpu_session.link = RankLink(gpu_session, member, shared_view=said["shared_view"])  # type: ignore[assignment]
-        gpu_session.rank_leaser = RankLeaser(member)
+        gpu_session.rank_leaser = RankLeaser(member, gpu_session.leaser)
         _own_files(gpu_session, place, said["same_files"])
         return member
     from pytest_gpucoexist.placement.rank_leader import Leader
@@ -72,8 +72,8 @@ def _met(gpu_session: GpuSession, place: RankPlace, hello: Hello, deadline_s: fl
     leader = Leader(place, hello, deadline_s)
     serve_machine(gpu_session, leader)
     resolve_begin(gpu_session, leader)
-    group = GroupLeases(leader, gpu_session.leaser, gpu_session.machine)
-    gpu_session.rank_leaser = RankLeaser(leader, group)
+    own = gpu_session.leaser
+    gpu_session.rank_leaser = RankLeaser(leader, own, GroupLeases(leader, own, gpu_session.machine))
     try:
         leader.gather()
     except BaseException:

@@ -32,11 +32,13 @@ __all__ = ["GroupLeases", "RankLeaser"]
 class RankLeaser:
     """Gives this rank its part. Asking is a step that all ranks take together."""
 
-    def __init__(self, job: Job, group: GroupLeases | None = None) -> None:
-        """`group` is that of the first rank of the node, and None on every other."""
+    def __init__(self, job: Job, own: Leaser, group: GroupLeases | None = None) -> None:
+        """`own` is what this process would ask if it were alone; `group` is that of the first rank of the node."""
         self._job = job
+        self._own = own
         self._group = group
         self._held: dict[int, Lease] = {}
+        self._tokens: dict[int, str | None] = {}
 
     def acquire(
         self,
@@ -71,6 +73,10 @@ class RankLeaser:
             shares=tuple(Share(key=key, memory_bytes=size) for key, size in said["shares"]),
         )
         self._held[lease.number] = lease
+        self._tokens[lease.number] = said["token"]
+        announce = getattr(self._own, "announce", None)
+        if announce is not None and self._group is None:
+            announce(lease)
         return lease
 
     def release(self, lease: Lease, keys: Sequence[str] | None = None) -> None:
@@ -78,11 +84,21 @@ class RankLeaser:
         if lease.number in self._held:
             if keys is None:
                 del self._held[lease.number]
+                del self._tokens[lease.number]
             self._job.tell("release", [lease.number, None if keys is None else list(keys)])
 
     def held(self) -> dict[str, str]:
         """Return the owner of each device that this rank holds."""
         return {key: lease.owner for lease in self._held.values() for key in lease.keys}
+
+    def token(self, lease: Lease) -> str | None:
+        """Return what a child of this rank finds in its environment, to use what all ranks of the node hold."""
+        return self._tokens.get(lease.number)
+
+    @property
+    def place(self) -> Any:
+        """Where leases are kept."""
+        return getattr(self._own, "place", None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,11 +144,13 @@ class GroupLeases:
         keys = {rank: tuple(key for group in mine for key in group) for rank, mine in devices.items()}
         with self._lock:
             self._groups[lease.number] = _Group(lease=lease, keys=keys)
+        token = getattr(self._leaser, "token", None)
         of_key = {share.key: share.memory_bytes for share in lease.shares}
         ranks = Counter(key for each in keys.values() for key in each)
         return {
             rank: {
                 "number": lease.number,
+                "token": None if token is None else token(lease),
                 "devices": devices[rank],
                 "shares": [[key, of_key[key] // ranks[key]] for key in keys[rank] if key in of_key],
             }
