@@ -218,7 +218,7 @@ class MachineLeaser:
         return None if self._record is None else self._record.path
 
     def announce(self, lease: Lease) -> None:
-        """Say that this process uses devices that another one holds for it (a rank of a job): it is no stranger there."""
+        """Say that this process uses devices that another one holds for it, as for a rank: it is no stranger there."""
         from pytest_gpucoexist.leases.claims import Claim
         from pytest_gpucoexist.leases.layout import MIB
 
