@@ -45,6 +45,8 @@ def configure(session: GpuSession) -> None:
             config.pluginmanager.register(DevicesBeside(), "gpucoexist-beside")
         if options.dist == "auto" and getattr(config.option, "tx", None) and config.option.dist == "no":
             config.option.dist = "load"  # `--tx` alone starts no workers, and any `--dist` would win over the plan
+        if options.dist == "auto":
+            _distribute(config)
         if _distributes(config):
             from pytest_gpucoexist.session.link_controller import ControllerLink
 
@@ -125,6 +127,12 @@ def _check_gate_keys(config: pytest.Config) -> None:
         check_keys(config)
     except UserError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def _distribute(config: pytest.Config) -> None:
+    """Have the workers that `--tx` names started: without `-n`, pytest-xdist wants `--dist` for that."""
+    if getattr(config.option, "tx", None) and getattr(config.option, "dist", None) == "no":
+        config.option.dist = "load"
 
 
 def _distributes(config: pytest.Config) -> bool:

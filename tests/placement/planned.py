@@ -39,10 +39,10 @@ class Planned:
         conftest = files.pop("conftest", "")
         pytester.makepyfile(conftest=_CONFTEST + conftest, **files)
 
-    def run(self, *args: str, workers: int = 2, cache: bool = False) -> pytest.RunResult:
+    def run(self, *args: str, workers: int = 2, cache: bool = False, xdist: bool = False) -> pytest.RunResult:
         """Run it in processes of its own; `workers` 0: without xdist."""
         off = bool(os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"))
-        plugins = ["-p", "gpucoexist", *(["-p", "xdist"] if workers else [])] if off else []
+        plugins = ["-p", "gpucoexist", *(["-p", "xdist"] if workers or xdist else [])] if off else []
         if not cache:
             plugins += ["-p", "no:cacheprovider"]
         many = ["-n", str(workers)] if workers else []

@@ -65,6 +65,12 @@ def test_every_test_runs_once_and_no_device_is_held_twice(pytester: pytest.Pytes
     assert stored["tests"]["test_it.py::test_two[0]"] >= 0.01
 
 
+def test_workers_that_tx_names_are_started(pytester: pytest.Pytester) -> None:
+    suite = Planned(pytester, test_it=MIXED)
+    suite.run("--tx", "2*popen", workers=0, xdist=True).assert_outcomes(passed=16)
+    assert {entry["worker"] for entry in suite.read()} == {"gw0", "gw1"}
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_without_workers_to_choose_from_nothing_is_different(pytester: pytest.Pytester, workers: int) -> None:
     suite = Planned(pytester, test_it=MIXED)
