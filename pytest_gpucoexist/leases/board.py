@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpucoexist.host import local_host
+from pytest_gpucoexist.leases.kept import holders_now
 from pytest_gpucoexist.leases.kin import user_name
 from pytest_gpucoexist.leases.lease import Holder
 from pytest_gpucoexist.leases.view import all_records, locked_unrecorded
@@ -95,7 +96,7 @@ def read_board(
     seen = [each for each in all_records(place) if each.live and each.machine == name]
     here = local_host() if host.simulated else host  # who leases devices of a replayed machine is a user of this one
     users = {each.uid: user_name(here, each.uid) for each in seen}
-    holders = [replace(holder, user=users[each.uid]) for each in seen for holder in each.holders()]
+    holders = [replace(each, user=None if each.uid is None else users[each.uid]) for each in holders_now(here, seen)]
     unknown = locked_unrecorded(place, machine, {holder.key for holder in holders}, None if machine.simulated else host)
     keys = [gpu.key for gpu in machine.gpus if gpu.is_compute]
     others: Mapping[str, tuple[Holder, ...]] = occupancy.busy(keys) if occupancy is not None else {}

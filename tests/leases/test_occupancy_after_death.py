@@ -9,7 +9,7 @@ import pytest
 from pytest_gpucoexist.leases.kin import Dead, keepers
 from pytest_gpucoexist.leases.occupancy import Occupancy
 from pytest_gpucoexist.probes import discover
-from tests.leases.machines import GIB, MIB, NVIDIA, User, board, told, with_process, workstation
+from tests.leases.machines import AMD, GIB, MIB, NVIDIA, User, board, told, with_clients, with_process, workstation
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.leases.lease import Holder
@@ -108,6 +108,24 @@ def test_in_a_container_what_living_leases_declare_is_not_the_dead_ones() -> Non
     assert known.busy([NVIDIA], fresh=True, dead={NVIDIA: [DEAD]}, declared={NVIDIA: 8 * GIB}) == {}
     (holder,) = known.busy([NVIDIA], fresh=True, dead={NVIDIA: [DEAD]}, declared={NVIDIA: 4 * GIB})[NVIDIA]
     assert (holder.kind, holder.memory_bytes) == ("leftover", 5 * GIB)
+
+
+@pytest.mark.parametrize(("used", "rest"), [(30 * MIB, None), (5 * GIB, 5 * GIB)])
+def test_an_amd_gpu_by_its_files(used: int, rest: int | None) -> None:
+    host = told(workstation(used))
+    machine = discover(host)
+    found = Occupancy(host, lambda: machine, lambda: ()).busy([AMD], fresh=True, dead={AMD: [DEAD]}).get(AMD, ())
+    assert [(holder.kind, holder.pid, holder.memory_bytes) for holder in found] == (
+        [] if rest is None else [("leftover", 600, rest)]
+    )
+
+
+def test_an_orphan_on_an_amd_gpu_is_found_by_its_descriptors() -> None:
+    machine = with_process(workstation(5 * GIB), 610, "server", group=590, session=200, started=5100)
+    host = told(with_clients(machine, 610, AMD, 5 * GIB))
+    found = discover(host)
+    (holder,) = Occupancy(host, lambda: found, lambda: ()).busy([AMD], fresh=True, dead={AMD: [DEAD]})[AMD]
+    assert (holder.kind, holder.pid, holder.program, holder.memory_bytes) == ("leftover", 610, "server", 5 * GIB)
 
 
 def test_who_keeps_the_file_of_the_locks_open() -> None:
