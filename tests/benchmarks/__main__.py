@@ -9,7 +9,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import gates, measures
+from tests.benchmarks import gates, leases, measures
 
 MEASURES = {
     "startup": measures.startup,
@@ -20,6 +20,8 @@ MEASURES = {
     "hanging": measures.hanging,
     "gates": gates.gates,
     "gates-hanging": gates.gates_hanging,
+    "leases": leases.uncontended,
+    "handover": leases.handover,
 }
 
 
