@@ -82,6 +82,12 @@ class GpuScheduling:
         self._nodes: list[Node] = []
         self._collections: dict[Node, list[str]] = {}
 
+    def __getattr__(self, name: str) -> Any:
+        """Give plugins what pytest-xdist's schedulers have beyond the protocol, such as `config`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
     @property
     def nodes(self) -> list[Node]:
         """All workers that are up."""

@@ -121,3 +121,29 @@ def test_what_another_session_holds_is_left_alone_until_it_is_free(pytester: pyt
     order = [entry["test"] for entry in sorted(suite.read(), key=lambda entry: entry["start"])]
     first = [name for name in order if name.startswith(("test_amd", "test_nvidia"))][:3]
     assert sorted(first) == ["test_amd[0]", "test_amd[1]", "test_amd[2]"]
+
+
+def test_a_plugin_may_have_a_crashed_test_run_again(pytester: pytest.Pytester) -> None:
+    """As pytest-rerunfailures does it: by the scheduler's `config`, and `mark_test_pending`."""
+    suite = Planned(
+        pytester,
+        conftest="""
+def pytest_handlecrashitem(crashitem, report, sched):
+    if not sched.config.option.collectonly:
+        sched.mark_test_pending(crashitem)
+        report.outcome = "rerun"
+""",
+        test_it="""
+            import os
+            import pytest
+
+            @pytest.mark.gpu
+            @pytest.mark.parametrize("n", range(4))
+            def test_again(gpus, n):
+                if n == 2 and not os.path.exists("died"):
+                    open("died", "w").close()
+                    os._exit(1)
+            """,
+    )
+    suite.run().assert_outcomes(passed=4)
+    assert suite.ran() == [f"test_again[{n}]" for n in range(4)]
