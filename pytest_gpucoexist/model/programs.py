@@ -10,12 +10,14 @@ def _kernel_names(*names: str) -> frozenset[str]:
 
 
 DESKTOP = _kernel_names(
-    "X", "Xorg", "Xvfb", "Xwayland", "Hyprland", "budgie-wm", "cinnamon", "compiz", "cosmic-comp", "gamescope",
-    "gdm-wayland-session", "gnome-session-binary", "gnome-shell", "kwin_wayland", "kwin_x11", "labwc",
-    "lightdm-gtk-greeter", "marco", "mate-session", "mutter", "niri", "picom", "plasmashell", "river", "sddm-greeter",
-    "sway", "systemd-logind", "wayfire", "weston", "xfce4-session", "xfwm4",
+    "Hyprland", "X", "Xorg", "Xvfb", "Xwayland", "budgie-wm", "cage", "cinnamon", "compiz", "cosmic-comp",
+    "gamescope", "gdm-wayland-session", "gdm-x-session", "gnome-control-center", "gnome-remote-desktop-daemon",
+    "gnome-session-binary", "gnome-shell", "kmscon", "ksmserver", "kwin_wayland", "kwin_x11", "labwc",
+    "lightdm-gtk-greeter", "marco", "mate-session", "muffin", "mutter", "niri", "nvidia-settings", "picom",
+    "plasmashell", "river", "sddm-greeter", "sway", "systemd-logind", "wayfire", "weston", "xdg-desktop-portal",
+    "xdg-desktop-portal-gnome", "xfce4-session", "xfwm4",
 )  # fmt: skip
-"""What draws a desktop."""
+"""What draws a desktop, shows it elsewhere, or sets it up."""
 
 MPS = _kernel_names("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 """CUDA's Multi-Process Service."""

@@ -8,18 +8,12 @@ from pytest_gpucoexist.gates.boards import Board, judge_boards, whole
 from pytest_gpucoexist.gates.findings import Finding, passed, unknown, warned
 from pytest_gpucoexist.gates.occupancy_l1.ours import is_ours, name_of, shown
 from pytest_gpucoexist.gates.registry import gate
+from pytest_gpucoexist.model.programs import DESKTOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_gpucoexist.gates.subject import Subject
-
-_DESKTOP = {
-    *("Xorg", "Xwayland", "X", "gnome-shell", "kwin_wayland", "kwin_x11", "plasmashell", "sway", "Hyprland", "weston"),
-    *("mutter", "cinnamon", "xfwm4", "labwc", "cosmic-comp", "niri", "gamescope", "sddm-greeter", "gdm-x-session"),
-    *("cage", "kmscon", "nvidia-settings", "xdg-desktop-portal", "gnome-control-c", "ksmserver", "picom", "marco"),
-}
-"""Servers and compositors, as `/proc/PID/comm` shows them: cut to 15 letters."""
 
 
 @gate(
@@ -63,7 +57,7 @@ def graphics(subject: Subject) -> Iterator[Finding]:
 
     def judge(board: Board) -> Finding:
         pids = {whole(each["pid"], "a PID") for each in _processes(board) if each["kind"] == "graphics"}
-        others = {pid for pid in pids if not (shown(subject, pid) and name_of(subject, pid) in _DESKTOP)}
+        others = {pid for pid in pids if not (shown(subject, pid) and name_of(subject, pid) in DESKTOP)}
         return _judged(subject, board, others, "draws on it", "nobody but a desktop draws on it")
 
     yield from judge_boards(subject, "nvidia", judge)
