@@ -225,6 +225,17 @@ def test_two(gpus): raise AssertionError
     assert {each["rank"]: each["key"] for each in project.said} == {"0": "0000:41:00.0", "1": "0000:42:00.0"}
 
 
+def test_workers_take_parts_of_an_allocation_that_is_there(project: Project) -> None:
+    """As in a batch script: pytest runs in the allocation, each worker is a step with a part of it."""
+    part = ["--tx", f"2*popen//python=srun --exact -n1 --gres=gpu:nvidia:1 {sys.executable}"]
+    allocated = ["salloc", "-n2", "-w", "green", "--gres=gpu:nvidia:2"]
+    ended = project.run(*allocated, *project.command("--gpu-dist=auto", *part, "-k", "cuda", "--basetemp=temp"))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "3 passed" in ended.stdout, ended.stdout
+    assert {each["key"] for each in project.said} == {"0000:41:00.0", "0000:42:00.0"}
+    assert "ranks of Slurm" not in ended.stdout
+
+
 def test_nothing_is_left_in_the_queue(cluster: Cluster) -> None:
     until = time.monotonic() + 30
     while cluster.run("squeue", "--noheader").stdout and time.monotonic() < until:
