@@ -40,6 +40,9 @@ class Holding:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         if settings.get("uid"):
+            # What is imported later might lie where that user may not read.
+            import pytest_gpucoexist.leases.waiting  # noqa: F401
+
             os.setgroups([])
             os.setgid(settings["uid"])
             os.setuid(settings["uid"])
