@@ -194,6 +194,17 @@ def test_this_process_and_its_children_are_not_foreign(occupancy: Occupancy, dev
         give_back(device)
 
 
+def test_a_library_that_hangs_costs_its_deadline_once(device: Path, fake_machine: FakeMachine) -> None:
+    fake_machine.fault("nvidia.nvmlInitWithFlags", "hang 60")
+    host, machine = used_here(a_machine().with_gpu("rtx4090", address=KEY))
+    known = Occupancy(host, lambda: machine, lambda: (), deadline_s=1)
+    for _ in range(3):
+        assert known.busy([KEY], fresh=True) == {}
+    assert "no answer within 1 s" in known.problems()[KEY]
+    assert len(fake_machine.callers()) == 1
+    assert users(device) == set()
+
+
 class TestTheHelperThatStays:
     def test_one_process_answers_all(self, occupancy: Occupancy, device: Path, fake_machine: FakeMachine) -> None:
         for _ in range(5):
