@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -244,3 +246,53 @@ def test_a_child_of_a_test_finds_the_home_and_the_callers_masks(suite: Suite) ->
         """
     )
     suite.run("--gpu-workers=narrow", workers=1).assert_outcomes(passed=2)
+
+
+def test_gates_end_the_run_before_a_worker_starts(suite: Suite) -> None:
+    suite.pytester.makeconftest(
+        """
+        from pytest_gpucoexist.gates import failed, gate
+
+        @gate("suite.rule", group="driver", title="a rule", reads="nothing", criterion="none", why="to see",
+              action="mend it", source="this suite", severity="fail", blocking=True)
+        def rule(subject):
+            yield failed("smells of smoke", on=subject.gpus())
+
+        def pytest_gpucoexist_gates(config):
+            return [rule]
+        """
+    )
+    suite.pytester.makepyfile("def test_one(): pass")
+    plugins = ["-p", "gpucoexist", "-p", "xdist"] if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") else []
+    result = suite.pytester.runpytest_subprocess(
+        *plugins, "-n1", "--gpu-machine=demo", "--gpu-workers=narrow", "--gpu-gate-policy=stop", "--gpu-simulate"
+    )
+    assert result.ret == 75
+    result.stdout.fnmatch_lines(["*--gpu-gate-policy=stop: the machine is unfit: suite.rule: smells of smoke*"])
+
+
+def test_another_host_is_surveyed_in_a_process_of_its_own(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It judges, too: an unfit device is nobody's home there."""
+    from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.placement.homes import usable_devices
+    from pytest_gpucoexist.session.there import survey
+    from pytest_gpucoexist.testing import a_machine
+
+    path = str(suite.pytester.path / "there.tar.gz")
+    machine = a_machine(name="there").with_gpu("rtx4090").with_gpu("rtx4090").with_wrong_driver("nvidia1", "nouveau")
+    machine.write_archive(path)
+    found = survey("quick", "quarantine", 5.0, path)
+    usable = usable_devices(Machine.from_json(found["machine"]))
+    assert {vendor: [gpu.id for gpu in gpus] for vendor, gpus in usable.items()} == {"nvidia": ["nvidia0"]}
+    assert isinstance(found["environ"], dict)
+    monkeypatch.setenv("PYTEST_GPU_MACHINE", "absent.tar.gz")
+    asked = json.dumps({"level": "quick", "policy": "quarantine", "deadline_s": 5.0})
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_gpucoexist.session.there"],
+        input=asked,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("RecordingError: ")

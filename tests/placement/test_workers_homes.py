@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pytest_gpucoexist.model.machine import Gpu, Machine, Usable
+from pytest_gpucoexist.model.matching import Group, choose
+from pytest_gpucoexist.model.requirement import Requirement
 from pytest_gpucoexist.model.visibility import apply_masks
-from pytest_gpucoexist.placement.homes import Homes, home_masks, usable_devices
+from pytest_gpucoexist.placement.homes import Homes, at_home, home_masks, usable_devices
 from tests.machines import amd, apu, dual, intel, machine, masked, nvidia
 
 NVIDIA = [nvidia(number).key for number in range(8)]
@@ -203,3 +205,38 @@ def test_usable_devices_are_those_that_tests_get() -> None:
         "nvidia": ["nvidia0", "nvidia1"],
         "amd": ["amd0"],
     }
+
+
+def group(count: int, *candidates: str, **arguments: bool) -> Group:
+    return Group(requirement=Requirement(count=count, **arguments), candidates=candidates)  # type: ignore[arg-type]
+
+
+def test_a_tests_first_device_is_the_home() -> None:
+    value = dual()
+    everything = (*NVIDIA[:2], AMD[0])
+    home = (NVIDIA[1], AMD[0])
+    for count, expected in ((1, [NVIDIA[1]]), (2, [NVIDIA[1], NVIDIA[0]])):
+        groups = at_home([group(count, *everything)], home, value)
+        chosen = choose(groups, everything, value)
+        assert chosen is not None
+        assert [key for keys in chosen for key in keys] == expected
+
+
+def test_a_home_that_cannot_serve_changes_nothing() -> None:
+    value = dual()
+    only = [group(1, NVIDIA[0])]
+    assert at_home(only, (NVIDIA[1], AMD[0]), value) == tuple(only)
+
+
+def test_two_groups_that_want_one_home_share_what_there_is() -> None:
+    """Where both cannot have it, the groups stay as they were."""
+    value = dual()
+    both = [group(1, *NVIDIA[:2]), group(1, *NVIDIA[:2])]
+    assert at_home(both, (NVIDIA[1],), value) == tuple(both)
+
+
+def test_a_home_on_a_node_with_too_few_devices_gives_way() -> None:
+    value = machine(nvidia(0, numa_node=0), nvidia(1, numa_node=1), nvidia(2, numa_node=1))
+    pair = [group(2, *NVIDIA[:3], same_node=True)]
+    assert at_home(pair, (NVIDIA[0],), value) == tuple(pair)
+    assert len(at_home(pair, (NVIDIA[1],), value)) == 2
