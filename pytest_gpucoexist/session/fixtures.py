@@ -84,7 +84,7 @@ def gpu_pair(request: pytest.FixtureRequest) -> tuple[Gpu, Gpu]:
 
 @pytest.fixture(scope="class")
 def class_gpu(request: pytest.FixtureRequest) -> Iterator[Gpu]:
-    """Give the same device for all tests of a class. Each of them holds it for its own duration."""
+    """Give the same device for all tests of a class, held from the first of them until the class is torn down."""
     from pytest_gpucoexist.session.handout import chosen
 
     with chosen(request, "class_gpu") as device:
@@ -93,7 +93,7 @@ def class_gpu(request: pytest.FixtureRequest) -> Iterator[Gpu]:
 
 @pytest.fixture(scope="module")
 def module_gpu(request: pytest.FixtureRequest) -> Iterator[Gpu]:
-    """Give the same device for all tests of a module. Each of them holds it for its own duration."""
+    """Give the same device for all tests of a module, held from the first of them until the module is torn down."""
     from pytest_gpucoexist.session.handout import chosen
 
     with chosen(request, "module_gpu") as device:
@@ -102,7 +102,7 @@ def module_gpu(request: pytest.FixtureRequest) -> Iterator[Gpu]:
 
 @pytest.fixture(scope="session")
 def session_gpu(request: pytest.FixtureRequest) -> Iterator[Gpu]:
-    """Give the same device for all tests of a worker's session. Each of them holds it for its own duration."""
+    """Give the same device for all tests of a worker's session, held from the first of them until its end."""
     from pytest_gpucoexist.session.handout import chosen
 
     with chosen(request, "session_gpu") as device:
