@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.placement.pools import UnitState
     from pytest_gpucoexist.placement.values import Assignment
 
-__all__ = ["Kind", "Placed", "Worker"]
+__all__ = ["Kind", "Placed", "Worker", "closes"]
 
 
 class Kind:
@@ -45,8 +45,8 @@ class Placed:
     """A test that is assigned. It is active once it is the first of its worker's line and waits for nobody."""
 
     __slots__ = (
-        *("assignment", "bookings", "ending", "expected_s", "heirs", "since_s", "start_s", "test", "unit", "waits"),
-        "worker",
+        *("assignment", "bookings", "ending", "expected_s", "heirs", "sets_up", "since_s", "start_s", "test", "unit"),
+        *("waits", "worker"),
     )
 
     def __init__(self, worker: Worker, test: int, unit: UnitState | None, expected_s: float, since_s: float) -> None:
@@ -61,6 +61,8 @@ class Placed:
         self.waits: list[Placed] = []
         self.heirs: list[Placed] = []
         self.ending = False
+        self.sets_up = False
+        """Whether it is the first of its unit on this worker."""
         self.assignment: Assignment | None = None
 
     def ends_s(self, now_s: float) -> float:
@@ -91,3 +93,9 @@ class Worker:
         self.held: dict[int, int] = {}
         self.hold: list[Booking] = []
         self.last: tuple[int, ...] = ()
+
+
+def closes(placed: Placed) -> bool:
+    """Whether a test is the last of the unit that its worker has open, whose devices are free after it."""
+    unit = placed.worker.unit
+    return unit is not None and placed.unit is unit and not unit.tests

@@ -92,18 +92,19 @@ class Engine:
         at_home = frozenset(kind.ledger.index[key] for key in home if key in kind.ledger.index)
         self._plan.workers[worker] = Worker(worker, kind, at_home)
 
-    def worker_down(self, worker: str, now_s: float, *, replaced: bool = True) -> Downed:
+    def worker_down(self, worker: str, now_s: float, *, began: int | None = None, replaced: bool = True) -> Downed:
         """Forget a worker that crashed or was shut down. What it had not begun goes back to be run elsewhere.
 
         The test that it ran does not go back: it is for the caller to report, and to `give_back` when it may run again.
-        One that waited for devices of another worker (`Assignment.after`) counts as not begun. When the worker is not
+        One that waited for devices of another worker (`Assignment.after`) counts as not begun, unless the caller knows
+        that it had `began`. When the worker is not
         `replaced` and nobody else can run what it could, tests that only it could run become `unmet`.
         """
         gone = self._plan.workers[worker]
         running = None
         returned = []
         for placed in reversed(list(gone.line)):
-            if placed is gone.line[0] and placed.start_s is not None:
+            if placed is gone.line[0] and (placed.start_s is not None or placed.test == began):
                 running = placed.test
                 self._plan.end(placed, now_s)
             else:
@@ -155,6 +156,8 @@ class Engine:
         placed = self._first(worker, test)
         if setup_s is not None and placed.unit is not None:
             self._pools.measured(placed.unit, setup_s)
+        if placed.start_s is not None and (placed.unit is None or not placed.sets_up):
+            self._pools.learn(test, now_s - placed.start_s)
         self._plan.end(placed, now_s)
 
     def refused(self, worker: str, test: int, keys: Collection[str], now_s: float) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.crew import Placed
+from pytest_gpucoexist.placement.crew import Placed, closes
 from pytest_gpucoexist.placement.reserve import earliest
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["DEEPEST", "DEEP_S", "MOST_KEPT", "NEAR_S", "Floor"]
 
 NEAR_S = 0.15
-"""A test that is expected to end within this time has its devices promised: a wrong guess binds them no longer."""
+"""A test that is expected to end within this time has its devices promised: then a wrong guess does little harm.
+
+One that runs half as long again as expected is no longer believed to end soon, until its caller says so.
+"""
 
 DEEP_S = 0.02
 DEEPEST = 16
@@ -61,7 +64,8 @@ class Floor:
     def _is_near(self, placed: Placed) -> bool:
         if placed.start_s is None or (placed.worker.hold and placed.unit is not None and placed.unit.tests):
             return False
-        return placed.ending or placed.start_s + placed.expected_s - self._now_s <= NEAR_S
+        left_s = placed.start_s + placed.expected_s - self._now_s
+        return placed.ending or -max(placed.expected_s, NEAR_S) / 2 <= left_s <= NEAR_S
 
     def workers(self) -> list[Worker]:
         """Return who can be given something: those that are idle, then those whose test is about to end."""
@@ -99,7 +103,7 @@ class Floor:
         owner = booking.owner
         if isinstance(owner, Placed):
             return owner if owner in self._near else None
-        return owner.line[0] if len(owner.line) == 1 and owner.line[0] in self._near else None
+        return owner.line[0] if len(owner.line) == 1 and owner.line[0] in self._near and closes(owner.line[0]) else None
 
     def _rank(self, need: Need, kind: Kind, workers: Sequence[Worker]) -> Callable[[int], object]:
         """Prefer devices that others need least; for a share the fullest, while somebody wants a whole one."""
@@ -183,6 +187,13 @@ class Floor:
             kept[device] = until_s, order
         self._waiting[order] = frozenset(devices)
         self._plan.note_wait(order, ledger, devices, self._now_s)
+
+    def is_hopeless(self, need: Need, kind: Kind) -> bool:
+        """Whether a demand could not be met even if all that runs had ended, because others hold the devices."""
+        ledger = kind.ledger
+        gone = ledger.away | ledger.lost.keys()
+        room = [0 if device in gone else capacity for device, capacity in enumerate(ledger.capacity)]
+        return need.fit(room, int) is None
 
     def window_s(self, need: Need, kind: Kind) -> float:
         """Say how long the longest test may last that can be let onto a kept device with room."""

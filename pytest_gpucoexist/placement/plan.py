@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.crew import Placed, Worker
+from pytest_gpucoexist.placement.crew import Placed, Worker, closes
 from pytest_gpucoexist.placement.values import Assignment, Share
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class Plan:
         unmet: str | None = None,
     ) -> Assignment:
         """Assign a test that was taken out of the pools, with devices; `sources` hand theirs over when they end."""
-        seconds = self.pools.expected_s[test]
+        placed = Placed(worker, test, unit, self.pools.likely_s(test), now_s)
         if unit is not None and worker.fresh:
-            seconds += self.pools.setup_s(unit)
+            placed.expected_s += self.pools.setup_s(unit)
+            placed.sets_up = True
             worker.fresh = False
-        placed = Placed(worker, test, unit, seconds, now_s)
         before = [each for each in worker.line[-1:] if each not in sources]
         placed.waits = [*sources, *before]
         for each in placed.waits:
@@ -110,13 +110,13 @@ class Plan:
             self.began(placed, now_s)
         self.account.ended(placed, now_s)
         ledger = worker.kind.ledger
-        closes = (
+        ends_unit = (
             worker.unit is not None
             and not any(each.unit is worker.unit for each in worker.line)
             and (not worker.unit.tests or ledger.promised(worker.hold))
         )
         ledger.release(placed.bookings)
-        if closes:
+        if ends_unit:
             self.close(worker, now_s)
         self._hand_on(placed, now_s)
         if worker.line:
@@ -188,8 +188,7 @@ class Plan:
 
 def _closing(placed: Placed) -> Sequence[Booking]:
     """Return what a worker's unit holds, if this test is the last of it."""
-    worker = placed.worker
-    return worker.hold if worker.unit is not None and placed.unit is worker.unit and not worker.unit.tests else ()
+    return placed.worker.hold if closes(placed) else ()
 
 
 def _keys(ledger: Ledger, chosen: Chosen) -> tuple[tuple[str, ...], ...]:

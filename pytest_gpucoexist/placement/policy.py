@@ -45,12 +45,16 @@ class Round:
         self.now_s = now_s
         self.made: list[Assignment] = []
         self.floor = Floor(plan, now_s)
+        self._passed: set[UnitState] = set()
+        """Units that could not begin after all."""
+        self._stripped = False
+        """Whether a unit has moved to another pool since the pools were gone through."""
 
     def run(self) -> list[Assignment]:
         """Decide."""
         plan = self.plan
         if plan.keep_order:
-            while self._next_in_order():
+            while self._next_in_order() or self._make_way():
                 pass
             return self.made
         self._units()
@@ -69,6 +73,12 @@ class Round:
                 pass
 
     def _hand_out(self) -> None:
+        self._stripped = True
+        while self._stripped:
+            self._stripped = False
+            self._go_through()
+
+    def _go_through(self) -> None:
         heads: list[tuple[float, int, Pool]] = []
         for pool in self.pools.by_demand.values():
             head = pool.head()
@@ -93,8 +103,25 @@ class Round:
         ]
         unit_first = min(opened, key=lambda head: head[0], default=None)
         if unit_first is not None and (pool_first is None or unit_first[0] < pool_first[0]):
-            return self._go_on(unit_first[1])
-        return pool_first is not None and self._from(pool_first[1])
+            return self._go_on(unit_first[1]) or unit_first[1].unit is None
+        if pool_first is None:
+            return False
+        if not self.floor.workers():  # one whose unit goes on later has to leave it
+            idle = next((worker for _, worker in sorted(opened, key=lambda found: -found[0]) if not worker.line), None)
+            if idle is not None:
+                self.plan.close(idle, self.now_s)
+                self.floor.changed(idle)
+        return self._from(pool_first[1])
+
+    def _make_way(self) -> bool:
+        """Where nothing runs, let units go whose devices the first test in order waits for."""
+        if any(worker.line for worker in self.plan.workers.values()):
+            return False
+        opened = [worker for worker in self.plan.workers.values() if worker.unit is not None]
+        for worker in opened:
+            self.plan.close(worker, self.now_s)
+            self.floor.changed(worker)
+        return bool(opened)
 
     # From the pools
 
@@ -129,7 +156,7 @@ class Round:
         for urgency, minus, unit in reversed(pool.units):
             if entry is not None and entry > (urgency, minus):
                 break
-            if self._next_of(unit, kind, last=False) is not None:
+            if unit not in self._passed and self._next_of(unit, kind, last=False) is not None:
                 return -minus, unit.work_s + self.pools.setup_s(unit), unit
         return None if entry is None else (-entry[1], self.pools.expected_s[-entry[1]], None)
 
@@ -201,20 +228,23 @@ class Round:
     def _open(self, worker: Worker, unit: UnitState, need: Need | None, chosen: Chosen) -> None:
         """Begin a unit: with its devices, or where they are not to be had with those of its first test only."""
         first = self._next_of(unit, worker.kind, last=bool(unit.workers))
+        if need is None and unit.demand is not None:
+            unit.bare = True  # what it would hold is to be had nowhere
         holds = need is not None and not unit.bare
         sources = self.floor.sources(worker, need, chosen) if need is not None and holds else []
         self.plan.open(worker, unit, self.now_s, need if holds else None, chosen, sources)
         self.floor.changed(worker)
-        if first is not None and not holds:
+        if first is not None and need is not None and unit.bare and self.pools.tests[first].demand == unit.demand:
             self.pools.take_of(unit, first)
             self._place(worker, first, unit, need, chosen)
         elif not self._go_on(worker, sources) and not worker.line:
-            if worker.unit is not None:
+            if worker.unit is not None and holds:
                 self.plan.close(worker, self.now_s)
-            if not unit.workers:
-                self.pools.take_unit(self.pools.by_demand[unit.demand], unit)
+            if worker.unit is None and holds and not unit.workers:
                 self.pools.strip(unit)
-                self.pools.shelve(unit)
+                self._stripped = True
+            elif worker.unit is None:
+                self._passed.add(unit)
             return
         while self._go_on(worker):
             pass
@@ -241,7 +271,7 @@ class Round:
                 return False
             chosen = self.floor.fit_unit(need, worker, self.pools.expected_s[test], test)
         if chosen is None:
-            if not line and worker.hold:
+            if not line and (worker.hold or (need is not None and self.floor.is_hopeless(need, worker.kind))):
                 self.plan.close(worker, self.now_s)
                 self.floor.changed(worker)
             elif not line and need is not None:
@@ -266,7 +296,7 @@ class Round:
             kind = worker.kind
             best: tuple[float, UnitState, Need | None, Chosen] | None = None
             for unit in self.plan.opened():
-                if not unit.unit.divisible or self._next_of(unit, kind, last=True) is None:
+                if not unit.unit.divisible or unit in self._passed or self._next_of(unit, kind, last=True) is None:
                     continue
                 alone_s, helped_s = self._with_help(unit)
                 gain_s = alone_s - helped_s

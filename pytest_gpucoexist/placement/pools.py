@@ -18,6 +18,9 @@ __all__ = ["UNKNOWN_S", "Pool", "Pools", "UnitState", "first_of"]
 UNKNOWN_S = 1.0
 """Expected of every test when no duration of any test is known: then only the order counts."""
 
+LEARNT_FROM = 5
+"""After so many tests of a demand something is known of the others."""
+
 Entry = tuple[float, int]
 """Urgency, and minus the place in the suite: among equals the earlier is first."""
 
@@ -88,6 +91,9 @@ class Pools:
         if unknown := {test.unit for test in tests if test.unit is not None} - self.units.keys():
             raise ValueError(f"units named by tests, but not given: {', '.join(map(str, sorted(map(str, unknown))))}")
         self.expected_s = _expected(tests) if expected_s is None else expected_s
+        self._unknown = {test.id for test in tests if test.duration_s is None}
+        self._learnt: dict[str, tuple[int, float]] = {}
+        self._longest: dict[int | None, tuple[int, float]] = {}
         self.by_demand: dict[int | None, Pool] = {}
         self.load_s: dict[int | None, float] = {}
         """Expected duration of all pending tests together, by demand."""
@@ -105,6 +111,36 @@ class Pools:
         if self._setup_s is not None:
             return self._setup_s
         return 2 * unit.work_s / max(1, len(unit.tests))
+
+    def learn(self, test_id: int, seconds: float) -> None:
+        """Expect of tests that no earlier run has timed what others of their unit took."""
+        if test_id not in self._unknown:
+            return
+        test = self.tests[test_id]
+        if test.unit is None:
+            count, longest_s = self._longest.get(test.demand, (0, 0.0))
+            self._longest[test.demand] = count + 1, max(longest_s, seconds)
+            return
+        count, mean_s = self._learnt.get(test.unit, (0, 0.0))
+        mean_s += (seconds - mean_s) / (count + 1)
+        self._learnt[test.unit] = count + 1, mean_s
+        unit = self.units[test.unit]
+        untimed = [each for each in unit.tests if each in self._unknown]
+        if untimed and not 0.8 <= mean_s / max(self.expected_s[untimed[0]], 1e-9) <= 1.25:
+            for each in untimed:
+                more_s = mean_s - self.expected_s[each]
+                self.expected_s[each] = mean_s
+                unit.work_s = max(0.0, unit.work_s + more_s)
+                demand = self.tests[each].demand
+                self.load_s[demand] = max(0.0, self.load_s[demand] + more_s)
+
+    def likely_s(self, test_id: int) -> float:
+        """Expect how long a test takes: as recorded; else, of a loose one, as long as any with its demand took."""
+        if test_id in self._unknown and self.tests[test_id].unit is None:
+            count, longest_s = self._longest.get(self.tests[test_id].demand, (0, 0.0))
+            if count >= LEARNT_FROM:
+                return longest_s
+        return self.expected_s[test_id]
 
     def measured(self, unit: UnitState, setup_s: float) -> None:
         """Remember what a set-up took."""
@@ -137,7 +173,7 @@ class Pools:
                 unit.order = unit.tests[0]
                 unit.total = len(unit.tests)
                 if unit.bare:
-                    unit.demand = self.tests[unit.tests[0]].demand
+                    unit.demand = self.tests[unit.order].demand
                 unit.urgency = urgency(unit.work_s + self.setup_s(unit), unit.demand, unit.order)
                 self.shelve(unit)
 
@@ -148,7 +184,10 @@ class Pools:
         return pool
 
     def shelve(self, unit: UnitState) -> None:
-        """Offer a unit that no worker has open."""
+        """Offer a unit that no worker has open. Where nothing is held, it needs first what its first test needs."""
+        unit.order = unit.tests[0]
+        if unit.bare:
+            unit.demand = self.tests[unit.order].demand
         insort(self._pool(unit.demand).units, (unit.urgency, -unit.order, unit), key=lambda entry: entry[:2])
 
     def take_unit(self, pool: Pool, unit: UnitState) -> None:
@@ -179,12 +218,10 @@ class Pools:
         self._handed_out(test)
 
     def strip(self, unit: UnitState) -> None:
-        """Hold nothing between the tests of a unit any more: its devices and those of a test are not to be had at once.
-
-        It must not be offered at this moment.
-        """
+        """Hold nothing between the tests of an offered unit any more: its devices and a test's are not free at once."""
+        self.take_unit(self.by_demand[unit.demand], unit)
         unit.bare = True
-        unit.demand = self.tests[unit.tests[0]].demand
+        self.shelve(unit)
 
     def put_back(self, test_id: int, urgency: Urgency) -> None:
         """Make a test pending again, and offer its unit when nobody has it open."""
@@ -196,10 +233,11 @@ class Pools:
             insort(self._pool(test.demand).loose, entry)
             return
         unit = self.units[test.unit]
-        offered = bool(unit.tests)
+        if unit.tests and not unit.workers:
+            self.take_unit(self.by_demand[unit.demand], unit)
         unit.tests = deque(sorted((*unit.tests, test_id)))
         unit.work_s += self.expected_s[test_id]
-        if not offered and not unit.workers:
+        if not unit.workers:
             self.shelve(unit)
 
     def without_device(self) -> int:
@@ -208,9 +246,7 @@ class Pools:
         loose = 0 if pool is None else len(pool.loose)
         return loose + sum(self.tests[test].demand is None for unit in self.units.values() for test in unit.tests)
 
-    def likely(
-        self, after: int | None, can_run: Collection[int] | None, elsewhere: Collection[int] = ()
-    ) -> int | None:
+    def likely(self, after: int | None, can_run: Collection[int] | None, elsewhere: Collection[int] = ()) -> int | None:
         """Guess which pending test comes next on a worker that runs this one: the next of what needs the same.
 
         Not one that is expected `elsewhere`, while there is another.

@@ -20,6 +20,8 @@ Urgency = Callable[[float, "int | None", int], float]
 
 WIDTH_POWER = 2.0
 FILLER = 0.25
+LARGER = 1e-3
+"""Of tests that take as long (as all do whose duration is unknown) those that need more of a device are first."""
 
 
 def in_order(_seconds: float, _demand: int | None, _place: int) -> float:
@@ -46,7 +48,8 @@ def usual(
         found = factors.get(demand)
         if found is None:
             need = None if demand is None else machines.need(demand)
-            found = factors[demand] = 1.0 if need is None else max(1, need.width) ** width_power
+            found = 1.0 if need is None else max(1, need.width) ** width_power * (1 + LARGER * need.weight)
+            factors[demand] = found
         return found
 
     if seed is None:

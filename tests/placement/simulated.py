@@ -47,7 +47,6 @@ class Outcome:
     decisions_s: list[float]
     skipped: list[int]
     crashed: list[int]
-    longest_wait_s: float
 
 
 @dataclass(eq=False)
@@ -126,7 +125,6 @@ class Simulation:
             decisions_s=self.decisions_s,
             skipped=self.skipped,
             crashed=self.crashed,
-            longest_wait_s=0.0,
         )
 
     def _decide(self, _: None = None) -> None:
@@ -134,6 +132,7 @@ class Simulation:
         made = self.engine.decide(self.now_s)
         self.decisions_s.append(time.perf_counter() - began)
         for assignment in made:
+            self._over.discard((assignment.worker, assignment.test))
             self._at(self.now_s + self.times.message_s, "arrive", (assignment, self._workers[assignment.worker]))
 
     # What happens to a worker
@@ -142,10 +141,14 @@ class Simulation:
         assignment, worker = what
         if self._workers.get(worker.name) is not worker:
             return
-        if assignment not in self.engine.assigned(worker.name):
+        if not any(assignment is each for each in self.engine.assigned(worker.name)):
             return  # taken back while the word was on its way
-        if assignment.devices and self.random.random() < self.refusals and not worker.queue and not worker.running:
+        first = self.engine.assigned(worker.name)[0] is assignment
+        if assignment.devices and first and self.random.random() < self.refusals and not worker.queue:
+            self._over |= {(worker.name, each.test) for each in self.engine.assigned(worker.name)}
             self.engine.refused(worker.name, assignment.test, assignment.keys[:1], self.now_s)
+            for other in self._workers.values():
+                self._at(self.now_s + self.times.message_s, "start", other)
             self._at(self.now_s + 0.05, "freed", assignment.keys[:1])
             self._decide()
             return
@@ -237,20 +240,28 @@ class Simulation:
             for other in self._workers.values():
                 self._at(self.now_s + self.times.message_s, "start", other)
 
+    def _deliver(self, worker: _Worker) -> None:
+        """What a worker said before it died still arrives."""
+        for event in [each for each in sorted(self._events) if each[2] == "report" and each[3][0] is worker]:
+            self._events.remove(event)
+            heapq.heapify(self._events)
+            self._report(event[3])
+
     def _crash(self, _: None) -> None:
         running = [worker for worker in self._workers.values() if worker.running is not None]
         if not running:
             return
         worker = self.random.choice(running)
         assert worker.running is not None
+        self._deliver(worker)
         del self._workers[worker.name]
         self._let_go(worker.running)
-        down = self.engine.worker_down(worker.name, self.now_s)
-        if down.running is not None and down.running != worker.running.test:
-            self.crashed.append(down.running)
+        down = self.engine.worker_down(worker.name, self.now_s, began=worker.running.test)
+        assert down.running == worker.running.test
         self.crashed.append(worker.running.test)
         self._at(self.now_s + 0.2, "replace", None)
-        self._wake()
+        for other in self._workers.values():
+            self._at(self.now_s + self.times.message_s, "start", other)
         self._decide()
 
     def _replace(self, _: None) -> None:
