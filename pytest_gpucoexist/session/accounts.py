@@ -130,8 +130,11 @@ class Accounts:
 
         from pytest_gpucoexist._version import __version__
         from pytest_gpucoexist.reports.model import SessionReport
+        from pytest_gpucoexist.session.leasers import lease_notes
 
         machine = self._session.discovered
+        records = self.ledger.records()
+        leased = lease_notes(self._session) if any(record.devices for record in records) else ()
         report = SessionReport(
             version=__version__,
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -140,9 +143,9 @@ class Accounts:
             machine=machine,
             promised=self._session.options.require,
             judgement=self._session.judgement,
-            tests=self.ledger.records(),
+            tests=records,
             timeline=self._session.timeline,
-            notes=(*self._session.unmet, *(machine.notes if machine is not None else ())),
+            notes=(*self._session.unmet, *leased, *(machine.notes if machine is not None else ())),
         )
         from pytest_gpucoexist.session.plugins import amend
 

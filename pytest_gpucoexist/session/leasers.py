@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.leases.lease import Leaser
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["make_leaser"]
+__all__ = ["lease_notes", "make_leaser"]
 
 
 def make_leaser(session: GpuSession) -> Leaser:
@@ -39,3 +39,16 @@ def make_leaser(session: GpuSession) -> Leaser:
     )
     session.config.add_cleanup(leaser.close)
     return leaser
+
+
+def lease_notes(session: GpuSession) -> tuple[str, ...]:
+    """Say for a report where leases were kept, whom they held back and whom not."""
+    if session.options.lease == "off":
+        return ("No leases were taken (--gpu-lease=off): nobody else was held back from these devices.",)
+    from pytest_gpucoexist.host import local_host
+    from pytest_gpucoexist.leases.places import find_place
+    from pytest_gpucoexist.session.discovery import session_host
+
+    place = find_place(session_host(session.config, session.options) or local_host(), session.options.lease_dir)
+    kept = f"Leases were kept in {place.where}. They hold back {place.protects}."
+    return kept, *place.limits, *place.notes
