@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Literal
 from pytest_gpucoexist.placement.values import Assignment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
-__all__ = ["Orders", "Position", "WorkerQueue"]
+    from pytest_gpucoexist.placement.scheduler import Node
+
+__all__ = ["Orders", "Position", "QueuedWorker", "WorkerQueue"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -127,3 +129,18 @@ class WorkerQueue:
     def _cancel(position: Position, orders: Orders) -> None:
         position.state = "cancelled"
         orders.cancel.append(position.number)
+
+
+class QueuedWorker:
+    """A worker that is up: its queue, and what became of it. `kind` is shared by workers that can run the same."""
+
+    __slots__ = ("kind", "node", "queue", "refusals", "shutdown", "unit")
+
+    def __init__(self, node: Node, queue: WorkerQueue, kind: Hashable) -> None:
+        """`node` is pytest-xdist's."""
+        self.kind = kind
+        self.node = node
+        self.queue = queue
+        self.shutdown: Callable[[], None] = node.shutdown
+        self.unit: str | None = None
+        self.refusals = 0

@@ -12,12 +12,13 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpucoexist.placement.scheduler_queue import Orders, WorkerQueue
+from pytest_gpucoexist.placement.scheduler_avoided import Avoided
+from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue
 from pytest_gpucoexist.placement.timeline import Hold
 from pytest_gpucoexist.placement.transport import CANCEL, REFUSED, RUN, UNRUN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pytest_gpucoexist.placement.engine import Engine
     from pytest_gpucoexist.placement.scheduler import Node
@@ -26,21 +27,6 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.placement.values import Assignment, Statistics
 
 __all__ = ["Run"]
-
-AVOIDED_S = 1.0
-"""Devices that another session held are asked for again after this long: a round of short tests, and no busy loop."""
-
-
-class _Worker:
-    __slots__ = ("kind", "node", "queue", "refusals", "shutdown", "unit")
-
-    def __init__(self, node: Node, queue: WorkerQueue, kind: Hashable) -> None:
-        self.kind = kind
-        self.node = node
-        self.queue = queue
-        self.shutdown: Callable[[], None] = node.shutdown
-        self.unit: str | None = None
-        self.refusals = 0
 
 
 class Run:
@@ -73,8 +59,8 @@ class Run:
         self._place = place
         self._measured = measured
         self._clock = clock
-        self._workers: dict[str, _Worker] = {}
-        self._avoided: dict[tuple[str, str], float] = {}  # (site, key) → when another session was found to hold it
+        self._workers: dict[str, QueuedWorker] = {}
+        self._avoided = Avoided(engine)
         self._sites: dict[str, str] = {}
         self._patient: set[int] = set()
         self._coming = coming
@@ -102,7 +88,7 @@ class Run:
                 return
             can_run = None if len(index_of) == len(self._ids) else frozenset(index_of)
             kind = place["site"], frozenset(place.get("only") or ()), can_run
-            worker = self._workers[name] = _Worker(node, WorkerQueue(index_of), kind)
+            worker = self._workers[name] = QueuedWorker(node, WorkerQueue(index_of), kind)
             self._sites[name] = place["site"]
             self._engine.worker_up(name, can_run=can_run, **place)
             # pytest-xdist tells workers to end where a run stops early, and no hook says so: what is not granted by
@@ -169,7 +155,7 @@ class Run:
 
     # What follows from an event
 
-    def _ran(self, name: str, worker: _Worker, position: Position, said: Over, now_s: float) -> None:
+    def _ran(self, name: str, worker: QueuedWorker, position: Position, said: Over, now_s: float) -> None:
         test = position.test
         if said[7] and position.assignment is not None:
             shares = {share.key: share.memory_bytes for share in position.assignment.shares}
@@ -182,11 +168,10 @@ class Run:
         self._engine.finished(name, test, now_s, setup_s=said[4] if first else None)
         self._measured(test, said, first)
 
-    def _was_refused(self, name: str, worker: _Worker, test: int, keys: Iterable[str], now_s: float) -> None:
+    def _was_refused(self, name: str, worker: QueuedWorker, test: int, keys: Iterable[str], now_s: float) -> None:
         worker.refusals += 1
         self._engine.refused(name, test, tuple(keys), now_s)
-        for key in keys:
-            self._avoided[self._sites[name], key] = now_s
+        self._avoided.note(self._sites[name], keys, now_s)
         # Assignments that came later went back as well. The worker begins none of them: words that were on their way
         # when it refused count for nothing.
         for position in worker.queue.positions:
@@ -205,12 +190,12 @@ class Run:
 
     def _hand_out(self) -> None:
         now_s = self._clock()
-        self._ask_again(now_s)
+        self._avoided.ask_again(now_s)
         made = self._engine.decide(now_s)
         if not made and self._avoided and not self._engine.is_done and self._nobody_runs():
             # Everything that is left wants devices of other sessions: workers wait for them in the kernel's queues.
             self._patient.update(self._engine.pending)
-            self._ask_again(now_s, everything=True)
+            self._avoided.ask_again(now_s, at_once=True)
             made = self._engine.decide(now_s)
         orders: dict[str, Orders] = {}
         for assignment in made:
@@ -225,7 +210,7 @@ class Run:
         position = worker.queue.assign(assignment, orders)
         position.waits = assignment.test in self._patient
 
-    def _complete(self, name: str, worker: _Worker, orders: Orders, now_s: float) -> None:
+    def _complete(self, name: str, worker: QueuedWorker, orders: Orders, now_s: float) -> None:
         """Let a queue end in a prediction, or end it; grant what may run; tell the worker."""
         queue = worker.queue
         if queue.needs_prediction:
@@ -255,7 +240,7 @@ class Run:
         last = queue.positions[-1].test
         return next((test for test in self._engine.pending if test in queue.index_of and test != last), None)
 
-    def _tell(self, name: str, worker: _Worker, orders: Orders) -> None:
+    def _tell(self, name: str, worker: QueuedWorker, orders: Orders) -> None:
         if worker.node.shutting_down:
             return
         with contextlib.suppress(OSError):  # it has died: that is told next, and what it was given goes back then
@@ -268,7 +253,7 @@ class Run:
             if orders.indices:
                 worker.node.send_runtest_some(orders.indices)
 
-    def _close(self, name: str, worker: _Worker) -> None:
+    def _close(self, name: str, worker: QueuedWorker) -> None:
         """Let a worker end: what was granted runs, everything else is passed by."""
         with self._lock:
             queue = worker.queue
@@ -296,12 +281,6 @@ class Run:
                 del self._workers[name]
                 self._engine.worker_down(name, self._clock())
                 self._close(name, worker)
-
-    def _ask_again(self, now_s: float, *, everything: bool = False) -> None:
-        due = [each for each, since_s in self._avoided.items() if everything or now_s - since_s >= AVOIDED_S]
-        for site, key in due:
-            del self._avoided[site, key]
-            self._engine.freed(site, [key], now_s)
 
     def _nobody_runs(self) -> bool:
         return all(worker.queue.is_idle for worker in self._workers.values())
