@@ -154,7 +154,9 @@ def test_a_child_that_outlives_its_parent_keeps_no_lock(start: Start) -> None:
 
 
 def test_a_removed_table_gives_no_second_holder(start: Start, folder: Path) -> None:
-    holder, other, third = (start().ready() for _ in range(3))
+    maker, holder, other, third = (start().ready() for _ in range(4))
+    maker.ask("release", maker.ask("acquire", "made", [need([N0])])[0])
+    maker.end()
     number = holder.ask("acquire", "test_a", [need([N0])])[0]
     (folder / "table").unlink()
     # Not the device that is held, and no other one either: a new table has to wait for the holders of the old one.

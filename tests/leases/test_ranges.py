@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_gpucoexist.leases import function, queue
+from pytest_gpucoexist.leases import function, queue, table
 from pytest_gpucoexist.leases.claims import Claim
 from pytest_gpucoexist.leases.function import FunctionLock
 from pytest_gpucoexist.leases.hold import Hold
@@ -117,21 +117,37 @@ def test_a_table_is_made_under_the_folders_lock_alone(folder: Path) -> None:
         TableLocks(str(folder))
     assert not (folder / "table").exists()
     fcntl.flock(other, fcntl.LOCK_UN)
-    table = TableLocks(str(folder))
+    found = TableLocks(str(folder))
     with pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    table.rest()
+    found.rest()
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with pytest.raises(TableMissingError):
-        table.wake()
+        found.wake()
     os.close(other)
-    table.wake()
-    assert table.intact()
+    found.wake()
+    assert found.intact()
     (folder / "table").rename(folder / "moved")
-    assert not table.intact()
+    assert not found.intact()
     (folder / "table").touch()
-    assert not table.intact()
-    table.close()
+    assert not found.intact()
+    found.close()
+
+
+def test_a_share_of_which_others_were_faster_is_given_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one locks bytes between the search for free ones and the lock."""
+    mine, other = TableLocks(str(folder)), TableLocks(str(folder))
+    claim = Claim("k", "k", None, 3, 4)
+
+    def late(fd: int, start: int, length: int) -> list[tuple[int, int]]:
+        assert lock(other.locked_fd, start + 1, 2)
+        return [(start, 1), (start + 1, 2), (start + 3, 1)]
+
+    monkeypatch.setattr(table, "free_ranges", late)
+    assert not mine.take(claim)
+    assert list(conflicts(other.locked_fd, slot("k"), SLOT_BYTES)) == []
+    mine.close()
+    other.close()
 
 
 def test_of_two_who_announce_the_same_bytes_at_most_one_keeps_them(tmp_path: Path) -> None:
