@@ -75,6 +75,7 @@ def _leases(arguments: argparse.Namespace) -> int:
 
 def _reader(arguments: argparse.Namespace) -> tuple[Callable[[], Board], Callable[[], None]]:
     """Return what reads the board, and what ends its helpers."""
+    from pytest_gpucoexist.host import local_host
     from pytest_gpucoexist.leases.board import read_board
     from pytest_gpucoexist.leases.occupied import MachineOccupancy
     from pytest_gpucoexist.leases.places import find_place
@@ -82,7 +83,8 @@ def _reader(arguments: argparse.Namespace) -> tuple[Callable[[], Board], Callabl
 
     host = open_machine(arguments.machine)
     machine = discover(host)
-    folder = arguments.lease_dir or (None if host.simulated else host.environ.get("PYTEST_GPU_LEASE_DIR") or None)
+    # As a session does, also for a replayed machine, whose own environment is a recorded one.
+    folder = arguments.lease_dir or local_host().environ.get("PYTEST_GPU_LEASE_DIR") or None
     place = find_place(host, folder)
     occupancy = None
     if not arguments.no_vendor:

@@ -161,12 +161,12 @@ def test_who_uses_a_device_without_a_lease(tmp_path: Path, capsys: pytest.Captur
     assert "without a lease" not in quiet.splitlines()[0]
 
 
+@pytest.mark.parametrize("machine", [(), ("--machine", "demo")])
 def test_a_folder_from_the_environment_as_for_sessions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, machine: tuple[str, ...]
 ) -> None:
-    host = told(workstation().with_environ(PYTEST_GPU_LEASE_DIR=str(tmp_path)))
-    monkeypatch.setattr("pytest_gpucoexist.cli.leases.open_machine", lambda _name: host)
-    assert json.loads(run(capsys, "--json"))["place"]["folder"] == str(tmp_path)
+    monkeypatch.setenv("PYTEST_GPU_LEASE_DIR", str(tmp_path))
+    assert json.loads(run(capsys, *machine, "--json"))["place"]["folder"] == str(tmp_path)
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "120"])

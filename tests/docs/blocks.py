@@ -108,7 +108,17 @@ def _shell(argv: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
     # Hypothesis' plugin is in the environment of our suite and costs each of these sessions a second.
     options = "-p no:hypothesispytest"
-    environment = {**kept, "PATH": path, "COLUMNS": "118", "NO_COLOR": "1", "PYTEST_ADDOPTS": options}
+    # Leases of the demo machine are those of this user: other sessions of his must not show on a page, or hold it up.
+    leases = folder / ".leases"
+    leases.mkdir(exist_ok=True)
+    environment = {
+        **kept,
+        "PATH": path,
+        "COLUMNS": "118",
+        "NO_COLOR": "1",
+        "PYTEST_ADDOPTS": options,
+        "PYTEST_GPU_LEASE_DIR": str(leases),
+    }
     return subprocess.run(
         argv,
         cwd=folder,
