@@ -233,7 +233,8 @@ def judged(
         return
     if not blind and not dead:
         return
-    rest = device.used_bytes - max(told.ours, declared_bytes) - told.others
+    # Where every process is known by its PID, so is what it holds; a lease says only what it may.
+    rest = device.used_bytes - told.others - (max(told.ours, declared_bytes) if blind else told.ours)
     if rest > _tolerance(device, processes if blind else 0, blind=blind):
         yield _unnamed(key, rest, dead)
 

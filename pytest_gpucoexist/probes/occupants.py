@@ -84,7 +84,10 @@ def _by_nvml(gpus: Sequence[Gpu], reply: HelperReply) -> dict[str, Occupants]:
     except ValueError as error:
         problem = Occupants(problem=f"NVML: {error}")
         return {gpu.key: problem for gpu in gpus}
-    return {gpu.key: _of_board(gpu, devices) for gpu in gpus}
+    found = {gpu.key: _of_board(gpu, devices) for gpu in gpus}
+    # The memory of Windows' desktop (WSL), or of the whole system (Jetson), says nothing about who computes.
+    shared = [gpu.key for gpu in gpus if gpu.driver != "nvidia"]
+    return found | {key: replace(found[key], used_bytes=None) for key in shared}
 
 
 def _of_board(gpu: Gpu, devices: Sequence[Mapping[str, Any]]) -> Occupants:

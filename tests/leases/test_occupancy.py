@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -319,8 +320,6 @@ def test_a_mig_instance_has_users_of_its_own_and_the_board_those_of_all() -> Non
         "processes": {"value": [{"pid": 4343, "memory": GIB, "kind": "compute"}]},
     }
     host = told(machine, {**board(NVIDIA, User(4242)), "parts": [part]})
-    from dataclasses import replace
-
     found = discover(host)
     whole = next(gpu for gpu in found.gpus if gpu.key == NVIDIA)
     instance = replace(whole, partition="mig2.0", uuid="MIG-1")
@@ -328,6 +327,15 @@ def test_a_mig_instance_has_users_of_its_own_and_the_board_those_of_all() -> Non
     busy = Occupancy(host, lambda: found, lambda: ()).busy([NVIDIA, instance.key])
     assert [holder.pid for holder in busy[NVIDIA]] == [4242, 4343]
     assert [holder.pid for holder in busy[instance.key]] == [4343]
+
+
+@pytest.mark.parametrize(("driver", "count"), [("nvidia", 1), ("dxgkrnl", 0), ("nvgpu", 0)])
+def test_memory_that_a_whole_system_shares_is_nobodys(driver: str, count: int) -> None:
+    boards = {**board(NVIDIA, used=5 * GIB), "processes": {"status": "unsupported", "detail": "Not Supported"}}
+    host = told(workstation(), boards)
+    found = discover(host)
+    found = replace(found, gpus=tuple(replace(gpu, driver=driver) for gpu in found.gpus if gpu.key == NVIDIA))
+    assert len(Occupancy(host, lambda: found, lambda: ()).busy([NVIDIA])) == count
 
 
 def test_a_replayed_machine_has_no_users() -> None:

@@ -51,6 +51,15 @@ def test_memory_that_others_hold_is_not_the_dead_ones() -> None:
     assert holder.memory_bytes == 12 * GIB - 8 * GIB - 400 * MIB
 
 
+def test_a_lease_of_others_does_not_cover_what_their_processes_do_not_hold() -> None:
+    machine = with_process(workstation(), 310, "pytest", parent=200)
+    host = told(machine, board(NVIDIA, User(310, GIB), used=5 * GIB))
+    found = discover(host)
+    known = Occupancy(host, lambda: found, lambda: (310,))
+    (holder,) = known.busy([NVIDIA], fresh=True, dead={NVIDIA: [DEAD]}, declared={NVIDIA: 24 * GIB})[NVIDIA]
+    assert (holder.kind, holder.memory_bytes) == ("leftover", 4 * GIB)
+
+
 def test_the_dead_process_itself_while_the_driver_tears_down() -> None:
     machine = with_process(workstation(), 600, "pytest", parent=590, group=590, session=200, started=5000)
     (holder,) = left(machine, board(NVIDIA, User(600, 4 * GIB)))
