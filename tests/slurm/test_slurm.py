@@ -225,6 +225,24 @@ def test_two(gpus): raise AssertionError
     assert {each["rank"]: each["key"] for each in project.said} == {"0": "0000:41:00.0", "1": "0000:42:00.0"}
 
 
+def test_each_node_decides_for_its_own_tasks(project: Project) -> None:
+    """What `docs/howto/ranks.md` says is not done: nodes with different hardware decide differently."""
+    (project.folder / "test_vendors.py").write_text(
+        """
+import pytest
+
+@pytest.mark.cuda
+def test_one(gpu, say): say(gpu)
+"""
+    )
+    ended = project.run("srun", "-N2", "-w", "green,red", "-n4", "--ntasks-per-node=2", *project.command())
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("1 passed in") == 2, ended.stdout
+    assert ended.stdout.count("1 skipped in") == 2, ended.stdout
+    assert "4 ranks of Slurm decide and lease devices together, 2 of them on this node; other nodes" in ended.stdout
+    assert {each["SLURMD_NODENAME"] for each in project.said} == {"green"}
+
+
 def test_workers_take_parts_of_an_allocation_that_is_there(project: Project) -> None:
     """As in a batch script: pytest runs in the allocation, each worker is a step with a part of it."""
     part = ["--tx", f"2*popen//python=srun --exact -n1 --gres=gpu:nvidia:1 {sys.executable}"]
