@@ -20,7 +20,7 @@ from pytest_gpucoexist.placement.account import Account
 from pytest_gpucoexist.placement.crew import Worker
 from pytest_gpucoexist.placement.machines import Machines
 from pytest_gpucoexist.placement.plan import Plan
-from pytest_gpucoexist.placement.policy import Round
+from pytest_gpucoexist.placement.policy import decide
 from pytest_gpucoexist.placement.pools import Pools
 from pytest_gpucoexist.placement.urgency import in_order, usual
 from pytest_gpucoexist.placement.values import Downed
@@ -204,7 +204,7 @@ class Engine:
             self._rehearsed = True
             self._rehearse()
         self._account.begins(now_s)
-        return tuple(Round(self._plan, now_s).run())
+        return tuple(decide(self._plan, now_s))
 
     def _rehearse(self) -> None:
         from pytest_gpucoexist.placement.rehearsal import best_urgency
@@ -250,6 +250,11 @@ class Engine:
     def assigned(self, worker: str) -> tuple[Assignment, ...]:
         """Return what a worker has, in order: the first is the one that runs or waits for its devices."""
         return tuple(placed.assignment for placed in self._plan.workers[worker].line if placed.assignment is not None)
+
+    def began_s(self, worker: str) -> float | None:
+        """Return since when a worker's first test has its devices; None: it has none, or waits for them."""
+        line = self._plan.workers[worker].line
+        return line[0].start_s if line else None
 
     def stranded(self) -> tuple[int, ...]:
         """Return the pending tests that no worker that is up collected: nobody can run, or even skip, them."""

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.placement.account import Account
-from pytest_gpucoexist.placement.policy import Round
+from pytest_gpucoexist.placement.policy import decide
 from pytest_gpucoexist.placement.urgency import usual
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def rehearse(plan: Plan, urgency: Urgency, give_up_s: float = float("inf"), off:
     begun: dict[str, int] = {}
     now_s, number = 0.0, 0
     while True:
-        Round(trial, now_s).run()
+        decide(trial, now_s)
         for name, worker in trial.workers.items():
             if worker.line and worker.line[0].start_s is not None and begun.get(name) != worker.line[0].test:
                 placed = worker.line[0]

@@ -9,7 +9,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import gates, leases, measures
+from tests.benchmarks import decisions, gates, leases, measures
 
 MEASURES = {
     "startup": measures.startup,
@@ -22,6 +22,7 @@ MEASURES = {
     "gates-hanging": gates.gates_hanging,
     "leases": leases.uncontended,
     "handover": leases.handover,
+    "decisions": decisions.decisions,
 }
 
 
