@@ -14,18 +14,13 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.leases.board import Board, BoardDevice, BoardWait
     from pytest_gpucoexist.leases.lease import Holder
 
-__all__ = ["board_lines", "board_text", "place_text"]
+__all__ = ["board_lines", "board_text", "place_text", "span"]
 
 WIDE = 100
 """Columns from which a device's key stands beside its id."""
 
 _STYLES = {"lease": "", "unknown": "yellow", "elsewhere": "yellow", "leftover": "red"}
-_KINDS = {
-    "elsewhere": "without a lease: ",
-    "leftover": "left behind: ",
-    "lease": "",
-    "unknown": "somebody without a record",
-}
+_KINDS = {"lease": "", "unknown": "", "elsewhere": "without a lease: ", "leftover": "left behind: "}
 
 
 def board_text(board: Board, screen: Screen) -> str:
@@ -131,12 +126,15 @@ def _share_words(holder: Holder) -> str:
 
 def _who(holder: Holder) -> str:
     """Say who has a device: user, program and PID, worker and session, test."""
-    if holder.kind == "leftover" and holder.pid is not None and holder.program is None:
-        return f"left behind: memory of PID {holder.pid}, which died{_of_test(holder)}"
-    program = holder.program or ("a process" if holder.kind != "unknown" else "")
-    parts = list(_person(holder.user, holder.uid, program, holder.pid))
-    text = " ".join(filter(None, (_KINDS[holder.kind] + ", ".join(parts), _session(holder.worker, holder.session))))
-    return text + _of_test(holder)
+    if holder.kind == "leftover" and holder.program is None:
+        whose = "a process" if holder.pid is None else f"PID {holder.pid}"
+        return f"left behind: memory of {whose}, which died{_of_test(holder)}"
+    if holder.kind == "elsewhere" and holder.pid is None:
+        return "without a lease: somebody who cannot be seen from here"
+    parts = _person(holder.user, holder.uid, holder.program or "", holder.pid)
+    words = ", ".join([*(["somebody without a record"] if holder.kind == "unknown" else []), *parts])
+    session = _session(holder.worker, holder.session)
+    return _KINDS[holder.kind] + " ".join(filter(None, (words, session))) + _of_test(holder)
 
 
 def _of_test(holder: Holder) -> str:
