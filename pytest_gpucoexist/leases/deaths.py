@@ -10,6 +10,7 @@ Everybody who may use the table can write the board. A wrong mark costs a look, 
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ _PID = struct.Struct("<Q")
 _MARKS = _LINE_BYTES // 8 - 1
 _BLANK = bytes(_LINE_BYTES)
 
-_last_line = [0]
+_last_line = [1]
 """Where this process found a line the last time: most often it is free again."""
 
 
@@ -46,18 +47,26 @@ class Board:
         """Write down what is held, on a line of one's own, which is kept; blank it when nothing is. Raises OSError."""
         if not claims:
             if self._line is not None:
-                os.pwrite(self._fd, _BLANK, self._line * _LINE_BYTES)
+                self._put(_BLANK)
             return
         marks = b"".join(mark(claim.name) for claim in list(claims)[:_MARKS])
         text = (_PID.pack(os.getpid()) + marks).ljust(_LINE_BYTES, b"\0")
         if self._line is None:
             self._line = self._free_line()
-        if self._line is not None:
+        self._put(text)
+
+    def _put(self, text: bytes) -> None:
+        if self._line is None:
+            return
+        try:
             os.pwrite(self._fd, text, self._line * _LINE_BYTES)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise  # on a full disk a death goes unnoticed; that is no reason to run no tests
 
     def _free_line(self) -> int | None:
         for step in range(_LINES):
-            line = (_last_line[0] + step) % _LINES
+            line = 1 + (_last_line[0] - 1 + step) % (_LINES - 1)  # the first has the table's head
             if lock(self._fd, KEEPERS + line, 1):
                 # A line of the dead stays until somebody has looked at its devices.
                 if os.pread(self._fd, _LINE_BYTES, line * _LINE_BYTES).strip(b"\0") == b"":
@@ -105,6 +114,6 @@ class Board:
 def _lines_with(data: bytes, wanted: bytes) -> Iterator[int]:
     at = data.find(wanted)
     while at >= 0:
-        if at % 8 == 0 and at % _LINE_BYTES:
+        if at >= _LINE_BYTES and at % 8 == 0 and at % _LINE_BYTES:
             yield at // _LINE_BYTES
         at = data.find(wanted, at + 1)

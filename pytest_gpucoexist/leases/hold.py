@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.leases.deaths import Board
 from pytest_gpucoexist.leases.forks import generation
 from pytest_gpucoexist.leases.function import FunctionLock, attribute
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.leases.places import Place
     from pytest_gpucoexist.leases.single import FlockLocks, ProcessLocks
 
-__all__ = ["Hold"]
+__all__ = ["Hold", "Holds"]
+
+_IDLE = 4
 
 
 class Hold:
@@ -126,6 +131,66 @@ class Hold:
         for function in self.functions.values():
             function.close()
         self.table.close()
+
+
+class Holds:
+    """Opens holds, and keeps some open between leases: to open the files costs as much as all the rest.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, place: Place) -> None:
+        """Nothing is opened yet."""
+        self._place = place
+        self._idle: list[Hold] = []
+
+    def take(self) -> Hold:
+        """Return a hold with nothing locked. Raises TableMissingError and GpuCoexistError."""
+        while True:
+            try:
+                hold = self._idle.pop()
+            except IndexError:
+                return _open(self._place)
+            try:
+                if hold.wake():
+                    return hold
+            except BaseException:
+                hold.close()
+                raise
+
+    def put(self, hold: Hold) -> None:
+        """Give everything of a hold back."""
+        if len(self._idle) < _IDLE:
+            hold.rest()
+            self._idle.append(hold)
+        else:
+            hold.close()
+
+    def close(self) -> None:
+        """Close what is kept."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _open(place: Place) -> Hold:
+    """Open a place, and make the folder of this user again if somebody removed it.
+
+    Raises TableMissingError, and GpuCoexistError that says what is wrong with the folder.
+    """
+    try:
+        try:
+            return Hold(place)
+        except FileNotFoundError:
+            if place.kind != "user" or place.folder is None:
+                raise
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(place.folder, 0o755)
+            return Hold(place)
+    except OSError as error:
+        raise GpuCoexistError(
+            f"leases cannot be kept in {place.folder} any more: {error.strerror or error}. No device is given without "
+            "a lease; --gpu-lease=off takes none"
+        ) from error
 
 
 def _locks(place: Place) -> TableLocks | FlockLocks | ProcessLocks:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpucoexist.errors import GpuCoexistError
 from pytest_gpucoexist.leases.forks import generation
 from pytest_gpucoexist.leases.guard import Guard, Watchman
-from pytest_gpucoexist.leases.hold import Hold
+from pytest_gpucoexist.leases.hold import Hold, Holds
 from pytest_gpucoexist.leases.lease import Lease
 from pytest_gpucoexist.leases.pursuit import Pursuit
 from pytest_gpucoexist.leases.queue import Watch
@@ -41,8 +42,14 @@ __all__ = ["Busy", "Identity", "MachineLeaser"]
 Busy = Literal["wait", "skip", "fail", "share"]
 
 
-_IDLE = 4
-"""For so many leases at a time the files stay open: to open them costs as much as all the rest."""
+@dataclass(slots=True, kw_only=True)
+class _Given:
+    """A lease with its locks, and what the record says of it."""
+
+    lease: Lease
+    hold: Hold
+    since_s: float
+    text: str
 
 
 class MachineLeaser:
@@ -78,13 +85,13 @@ class MachineLeaser:
     def _forget(self) -> None:
         self._generation = generation()
         self._lock = threading.Lock()
-        self._leases: dict[int, tuple[Lease, Hold, str]] = {}
+        self._leases: dict[int, _Given] = {}
         self._waits: dict[int, str] = {}
         self._last = 0
         self._watch = Watch()
         self._watchman = Watchman(self._occupancy)
         self._record: Record | None = None
-        self._idle: list[Hold] = []
+        self._holds = Holds(self.place)
         self._swept = False  # of records of processes that died with nothing, or whose device another user got next
 
     def acquire(
@@ -113,7 +120,7 @@ class MachineLeaser:
             inherited=self._inherited(),
         )
         guard = Guard(self._watchman, self.place.folder, ignores_foreign=self._busy == "share")
-        pursuit = Pursuit(request, self._open, self._watch, guard)
+        pursuit = Pursuit(request, self._holds.take, self._watch, guard)
         try:
             chosen = pursuit.attempt()
             if chosen is None:
@@ -159,8 +166,9 @@ class MachineLeaser:
             self._last += 1
             shares = tuple(share for claim in claims if (share := claim.share) is not None)
             lease = Lease(owner=request.owner, devices=chosen, number=self._last, shares=shares)
-            text = lease_text(lease.number, lease.owner, time.time(), claims)
-            self._leases[lease.number] = (lease, hold, text)
+            now = time.time()
+            text = lease_text(lease.number, lease.owner, now, claims)
+            self._leases[lease.number] = _Given(lease=lease, hold=hold, since_s=now, text=text)
             record = self._own_record(request.machine)
             if record is not None:
                 record.note(claims)
@@ -176,33 +184,34 @@ class MachineLeaser:
             self._forget()
         with self._lock:
             entry = self._leases.get(lease.number)
-            if entry is None or entry[0].owner != lease.owner:
+            if entry is None or entry.lease.owner != lease.owner:
                 return
-            hold = entry[1]
+            hold = entry.hold
             left = [] if keys is None else [claim for key, claim in hold.claims.items() if key not in keys]
             if left:
-                text = lease_text(lease.number, lease.owner, time.time(), left)
-                self._leases[lease.number] = (entry[0], hold, text)
+                entry.text = lease_text(lease.number, lease.owner, entry.since_s, left)
             else:
                 del self._leases[lease.number]
-            # Marks and record first: who gets the device next must not find it named here.
-            if hold.board is not None:
-                hold.board.write([claim for claim in left if not claim.inherited])
-            self._write()
-            if left:
-                hold.give([key for key in hold.claims if keys is None or key in keys])
-            elif len(self._idle) < _IDLE:
-                hold.rest()
-                self._idle.append(hold)
-            else:
-                hold.close()
+            try:
+                # Marks and record first: who gets the device next must not find it named here.
+                if hold.board is not None:
+                    hold.board.write([claim for claim in left if not claim.inherited])
+                self._write()
+                if left:
+                    hold.give([key for key in hold.claims if keys is None or key in keys])
+                else:
+                    self._holds.put(hold)
+            except BaseException:
+                if not left:
+                    hold.close()  # interrupted: nothing may stay locked that is no lease any more
+                raise
 
     def held(self) -> dict[str, str]:
         """Return the owner of each device that this process holds now."""
         if self._generation != generation():
             self._forget()
         with self._lock:
-            return {key: lease.owner for lease, hold, _ in self._leases.values() for key in hold.claims}
+            return {key: given.lease.owner for given in self._leases.values() for key in given.hold.claims}
 
     def token(self, lease: Lease) -> str | None:
         """Return what a child process finds in `PYTEST_GPU_LEASE` to use a lease; None where no record is kept."""
@@ -234,36 +243,21 @@ class MachineLeaser:
         if self._generation != generation():
             self._forget()
         with self._lock:
-            for _, hold, _ in self._leases.values():
-                if hold.board is not None:
-                    hold.board.write(())
-                hold.close()
+            for given in self._leases.values():
+                if given.hold.board is not None:
+                    given.hold.board.write(())
+                given.hold.close()
             self._leases.clear()
-            while self._idle:
-                self._idle.pop().close()
+            self._holds.close()
             if self._record is not None:
                 self._record.remove()
                 self._record = None
-
-    def _open(self) -> Hold:
-        """Take files that an earlier lease has left open, or open them."""
-        while True:
-            try:
-                hold = self._idle.pop()
-            except IndexError:
-                return Hold(self.place)
-            try:
-                if hold.wake():
-                    return hold
-            except BaseException:
-                hold.close()
-                raise
 
     def _drop(self, hold: Hold | None) -> None:
         if hold is None:
             return
         with self._lock:
-            for number in [number for number, entry in self._leases.items() if entry[1] is hold]:
+            for number in [number for number, given in self._leases.items() if given.hold is hold]:
                 del self._leases[number]
             if hold.board is not None:
                 with contextlib.suppress(OSError):
@@ -284,4 +278,4 @@ class MachineLeaser:
 
     def _write(self) -> None:
         if self._record is not None:
-            self._record.write((text for _, _, text in self._leases.values()), self._waits.values())
+            self._record.write((given.text for given in self._leases.values()), self._waits.values())

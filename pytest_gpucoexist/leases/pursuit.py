@@ -39,6 +39,7 @@ class Pursuit:
         self._watch = watch
         self._guard = guard
         self._turn: Turn | None = None
+        self._trouble = ""
 
     def attempt(self) -> Chosen | None:
         """Lock and check devices for all groups, or none and return None. Raises OSError."""
@@ -63,8 +64,10 @@ class Pursuit:
         if self.hold is None:
             try:
                 self.hold = self._opening()
-            except TableMissingError:
+            except TableMissingError as error:
+                self._trouble = str(error)
                 return None
+            self._trouble = ""
         return self.hold
 
     def _reopen(self) -> None:
@@ -85,7 +88,7 @@ class Pursuit:
                 chosen = self.attempt()
                 if chosen is not None:
                     return chosen
-                wait.check()
+                wait.check(self._trouble)
                 waited_s = wait.elapsed_s
                 if waited_s >= next_s:
                     next_s = waited_s + _TELL_S

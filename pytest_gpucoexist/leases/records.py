@@ -109,6 +109,9 @@ class Record:
         if self._generation != generation():  # a forked child writes its own
             self._fd, self.problem, self._generation = None, None, generation()
             self._had, self._had_text = {}, ""
+        if self._fd is not None and not os.fstat(self._fd).st_nlink:
+            close(self._fd)  # somebody removed it: a new one can be found again
+            self._fd = None
         if self._fd is None:
             if self.problem is not None:
                 return

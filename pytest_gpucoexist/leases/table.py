@@ -5,7 +5,8 @@ free, among as many as the device has MiB, so the shares of a device cannot come
 partition: a shared lock on the slot of its parent, and its own slot.
 
 Whoever uses the table has a shared `flock` on the folder, and a table is made under an exclusive one. So a table that
-somebody removed is made anew only when nobody holds anything of the old one.
+somebody removed is made anew only when nobody holds anything of the old one. Nor is an empty file taken for a table
+that somebody laid there: its first bytes say that it is one, and are written under the same lock.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ except ImportError:  # Windows
 if TYPE_CHECKING:
     from pytest_gpucoexist.leases.claims import Claim
 
-__all__ = ["NAME", "TableLocks", "TableMissingError", "open_table"]
+__all__ = ["HEAD", "NAME", "TableLocks", "TableMissingError", "open_table"]
 
 NAME = "table"
+HEAD = b"gpucoexist leases 1\n"
 
 
 class TableMissingError(GpuCoexistError):
@@ -45,11 +47,7 @@ def open_table(folder: str) -> tuple[int, int]:
     folder_fd = opened(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        try:
-            return folder_fd, _open_existing(folder_fd)
-        except FileNotFoundError:
-            _make(folder_fd)
-        return folder_fd, _open_existing(folder_fd)
+        return folder_fd, _open_or_make(folder_fd)
     except BlockingIOError as error:
         close(folder_fd)
         raise TableMissingError(f"{folder}: its table is gone or just being made; others still use it") from error
@@ -58,29 +56,48 @@ def open_table(folder: str) -> tuple[int, int]:
         raise
 
 
-def _open_existing(folder_fd: int) -> int:
-    # Never with O_CREAT: in a sticky folder, fs.protected_regular forbids that for the file of another user.
-    fd = opened(NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=folder_fd)
+def _open_or_make(folder_fd: int) -> int:
+    fd = _open_existing(folder_fd)
+    if fd is None:
+        _make(folder_fd)
+        fd = _open_existing(folder_fd)
+        if fd is None:
+            raise BlockingIOError  # removed again already
+    return fd
+
+
+def _open_existing(folder_fd: int) -> int | None:
+    """Open the table; None where there is none yet, or an empty file."""
+    try:
+        # Never with O_CREAT: in a sticky folder, fs.protected_regular forbids that for the file of another user.
+        fd = opened(NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=folder_fd)
+    except FileNotFoundError:
+        return None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         close(fd)
         raise OSError(errno.EINVAL, "is no plain file", NAME)
+    if os.pread(fd, len(HEAD), 0) != HEAD:
+        close(fd)
+        return None
     return fd
 
 
 def _make(folder_fd: int) -> None:
     fcntl.flock(folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
-        fd = opened(NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder_fd)
-    except FileExistsError:
-        return
+        try:
+            fd = opened(NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder_fd)
+            # Who may write the folder may take part; the umask of whoever came first must not say who.
+            writers = os.fstat(folder_fd).st_mode & 0o022
+            os.fchmod(fd, 0o600 | writers | writers << 1)
+        except FileExistsError:
+            fd = opened(NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=folder_fd)
+        try:
+            os.pwrite(fd, HEAD, 0)
+        finally:
+            close(fd)
     finally:
         fcntl.flock(folder_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    try:
-        # Who may write the folder may take part; the umask of whoever came first must not say who.
-        writers = os.fstat(folder_fd).st_mode & 0o022
-        os.fchmod(fd, 0o600 | writers | writers << 1)
-    finally:
-        close(fd)
 
 
 class TableLocks:

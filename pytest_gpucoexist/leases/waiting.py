@@ -82,14 +82,19 @@ class Wait:
         """Whether it waits at all: who does not is not in the way of others either."""
         return self._limit_s != 0
 
-    def check(self) -> None:
-        """Raise DeviceBusyError when there is nothing to wait for, or not any longer."""
+    def check(self, trouble: str = "") -> None:
+        """Raise DeviceBusyError when there is nothing to wait for, or not any longer.
+
+        `trouble` says why nothing can be locked at all.
+        """
         elsewhere = self._guard.elsewhere()
         only_elsewhere = bool(elsewhere) and not self._request.could_do_without(elsewhere)
         expired = self._limit_s is not None and self.elapsed_s >= max(self._limit_s, AT_ONCE_S)
         if expired or (only_elsewhere and self._refuses_foreign):
             text = f"{self._request.owner}: no free device among {', '.join(sorted(self._request.candidates))}"
-            text += f" ({'; '.join(map(words, self.holders(None))) or 'reserved for those who came earlier'})"
+            text += (
+                f" ({trouble or '; '.join(map(words, self.holders(None))) or 'reserved for those who came earlier'})"
+            )
             if self._request.inherits and not self._request.inherits_all:
                 text += "; a process that uses devices of its parent's lease does not wait for others"
             elif expired and self._limit_s:

@@ -313,3 +313,38 @@ def test_a_shell_can_hold_a_pci_function(start: Start, real: Machine, tmp_path: 
         fcntl.flock(attribute, fcntl.LOCK_EX)
         assert process.refusal("acquire", "test_a", [need([key])], 0)[0] == "DeviceBusyError"
     assert process.ask("acquire", "test_a", [need([key])], 0)[1] == [[key]]
+
+
+def test_a_file_that_is_laid_in_place_of_the_table_gives_no_second_holder(start: Start, folder: Path) -> None:
+    maker, holder, other = (start().ready() for _ in range(3))
+    maker.ask("release", maker.ask("acquire", "made", [need([N0])])[0])
+    number = holder.ask("acquire", "test_a", [need([N0])])[0]
+    (folder / "table").unlink()
+    (folder / "table").touch()
+    maker.end()
+    name, words = other.refusal("acquire", "test_b", [need([N0])], 0.1)
+    assert name == "DeviceBusyError"
+    assert "its table is gone or just being made; others still use it" in words
+    other.tell("acquire", "test_b", [need([N0])])
+    holder.ask("release", number)
+    assert other.answer()[1][1] == [[N0]]
+
+
+def test_an_empty_table_of_an_administrator_is_taken(start: Start, folder: Path) -> None:
+    (folder / "table").touch()
+    assert start().ready().ask("acquire", "test_a", [need([N0])])[1] == [[N0]]
+
+
+def test_a_users_folder_that_is_removed_is_made_again(start: Start, folder: Path) -> None:
+    import shutil
+
+    process = start(place=folder_place(folder, kind="user")).ready()
+    process.ask("release", process.ask("acquire", "test_a", [need([N0])])[0])
+    shutil.rmtree(folder)
+    process.ask("release", process.ask("acquire", "test_b", [need([N0])])[0])
+    assert sorted(path.name for path in folder.iterdir()) == [str(os.geteuid()), "table"]
+    shutil.rmtree(folder)
+    everybodys = start(place=folder_place(folder)).ready()
+    name, words = everybodys.refusal("acquire", "test_c", [need([N0])])
+    assert name == "GpuCoexistError"
+    assert "leases cannot be kept in" in words
