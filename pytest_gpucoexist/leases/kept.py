@@ -38,7 +38,7 @@ def holders_now(host: Host, seen: Iterable[Seen]) -> Iterator[Holder]:
         if not gone:
             yield from each.holders()
             continue
-        children = sorted(keepers(host, [each.path]).items()) or [(None, None)]
+        children: list[tuple[int | None, str | None]] = [*sorted(keepers(host, [each.path]).items())]
         for holder in each.holders():
-            for pid, program in children:
+            for pid, program in children or [(None, None)]:
                 yield replace(holder, kind="leftover", pid=pid, program=program)
