@@ -146,7 +146,7 @@ class GpuScheduling:
         if self._run is None:
             self._inner.mark_test_complete(node, item_index, duration)
         else:
-            self._run.go_on()
+            self._run.check()
 
     def mark_test_pending(self, item: str) -> None:
         """Run a test (again), for plugins that rerun one that crashed its worker."""

@@ -95,6 +95,10 @@ class Run:
             # then must not keep them waiting.
             node.shutdown = lambda: self._close(name, worker)  # type: ignore[method-assign]
 
+    def check(self) -> None:
+        """Raise what went wrong in a receiver thread, if anything did."""
+        self._raised()
+
     def go_on(self) -> None:
         """Hand out what can be handed out now, and tell the workers."""
         self._raised()
@@ -147,6 +151,12 @@ class Run:
             self._unblock(name, None)
             self._hand_out()
             return None if blamed is None else self._ids[blamed]
+
+    @property
+    def stranded(self) -> tuple[str, ...]:
+        """Tests that are left although no worker could run them any more."""
+        with self._lock:
+            return tuple(self._ids[test] for test in self._engine.stranded()) if self.is_finished else ()
 
     def statistics(self) -> Statistics:
         """Tell what was done with the devices until now."""

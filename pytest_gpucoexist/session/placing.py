@@ -225,8 +225,15 @@ class Placing:
         return Durations(None if cache is None else cache.get(self._key, None))
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Remember how long tests took, and say what was done with the devices; before a report is written."""
+        if self.run is not None and (stranded := self.run.stranded):
+            from pytest_gpucoexist.session.collecting import fail_collection
+
+            told = "not run, because every worker that collected them is gone:\n" + "\n".join(stranded)
+            fail_collection(session, "--gpu-dist", told)
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
         self._tell_timeline()
         cache = getattr(self._session.config, "cache", None)
         if cache is not None and self._durations is not None and self._durations.is_changed:

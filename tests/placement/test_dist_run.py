@@ -194,10 +194,12 @@ def test_tests_that_nobody_collected_any_more_end_the_run() -> None:
     stage.coming = 1
     for _ in range(100):
         stage.workers["gw0"].step(stage.run)
-    assert not stage.run.is_finished
+    while_one_is_coming = stage.run.is_finished, stage.run.stranded
     stage.coming = 0
     stage.finish()
+    assert while_one_is_coming == (False, ())
     assert stage.run.is_finished
+    assert stage.run.stranded == ("test_5", "test_6", "test_7")
 
 
 def test_a_worker_that_dies_while_it_passes_a_position_by_is_blamed_on_what_ran_before() -> None:
