@@ -38,7 +38,6 @@ class MachineOccupancy:
         self._namespace: str | None = None
         self._seen: list[Seen] = []
         self._known: dict[str, tuple[Holder, ...]] = {}
-        self._most: dict[tuple[int, str], dict[str, int]] = {}
         self._occupancy = Occupancy(host, machine, self._ours, deadline_s=deadline_s)
         if host is not None:
             try:
@@ -84,21 +83,12 @@ class MachineOccupancy:
         }
 
     def _declared(self) -> Mapping[str, int]:
-        """Add up, by key, what each live process holds or was seen to hold before, and may keep in a cache."""
-        alive: dict[tuple[int, str], dict[str, int]] = {}
-        for each in self._seen:
-            if not each.live:
-                continue
-            most = self._most.get((each.pid, each.nonce), {})
-            for lease in each.leases:
-                for key, share in lease.devices.items():
-                    most[key] = max(most.get(key, 0), _WHOLE if share is None else share)
-            alive[each.pid, each.nonce] = most
-        self._most = alive
+        """Add up, by key, what live processes hold, and what they held before and may keep in a cache."""
         sums: dict[str, int] = {}
-        for most in alive.values():
-            for key, size in most.items():
-                sums[key] = sums.get(key, 0) + size
+        for each in self._seen:
+            if each.live:
+                for key, share in each.covers.items():
+                    sums[key] = sums.get(key, 0) + (_WHOLE if share is None else share)
         return sums
 
 

@@ -76,15 +76,13 @@ def test_a_lease_covers_what_cannot_be_matched(tmp_path: Path, record: Record) -
 
 
 def test_what_a_worker_held_before_may_be_its_cache(tmp_path: Path, record: Record) -> None:
-    host = told(workstation(namespace="pid:[4026532843]"), board(NVIDIA, used=20 * GIB))
-    machine = discover(host)
-    occupancy = MachineOccupancy(host, lambda: machine, str(tmp_path))
-    record.write([lease_text(1, "test_a", 1.0, [Claim(NVIDIA, NVIDIA)])], [])
-    assert occupancy.busy([NVIDIA]) == {}
+    machine = workstation(namespace="pid:[4026532843]")
+    boards = board(NVIDIA, used=20 * GIB)
+    record.note([Claim(NVIDIA, NVIDIA)])
     record.write([], [])
-    assert occupancy.busy([NVIDIA], True) == {}
+    assert ask(tmp_path, machine, boards) == ()
     record.remove()
-    assert NVIDIA in occupancy.busy([NVIDIA], True)
+    assert [holder.memory_bytes for holder in ask(tmp_path, machine, boards)] == [20 * GIB]
 
 
 def test_who_died_is_named_by_the_record_that_is_left(tmp_path: Path) -> None:
