@@ -107,10 +107,9 @@ def test_a_killed_holder(device: Path, tmp_path: Path, what: str, keep_s: float)
         waits = Waits(process)
         lease = leaser.acquire([GROUP], "test_b.py::test_y", on_wait=waits, timeout_s=120)
         assert users(device) == set()
-        first = waits.said[0].holders
-        assert [(holder.kind, holder.pid, holder.test) for holder in first] == [
-            ("lease", process.pid, "test_a.py::test_x")
-        ]
+        # Records of other folders are read too, and a session of this user may have a device of the same name.
+        told = [(holder.kind, holder.pid, holder.test) for holder in waits.said[0].holders]
+        assert ("lease", process.pid, "test_a.py::test_x") in told
         if keep_s:
             assert {holder.pid for holder in waits.leftovers} == {process.pid}
         leaser.release(lease)
