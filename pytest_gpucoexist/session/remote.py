@@ -79,16 +79,14 @@ class There:
 
 
 def place_there(gateway: Any) -> There:
-    """Ask where a gateway leads."""
+    """Ask where a gateway leads. Raises GpuCoexistError."""
     host, boot_id, step, option = _execute(gateway, _PLACE)
     return There(host=host, boot_id=boot_id, step=step, option=option)
 
 
 def set_environment(gateway: Any, environ: Mapping[str, str]) -> None:
-    """Set variables in the interpreter where pytest will run."""
-    channel = gateway.remote_exec(_SET)
-    channel.send(dict(environ))
-    channel.waitclose(_START_S)
+    """Set variables in the interpreter where pytest will run. Raises GpuCoexistError."""
+    _execute(gateway, _SET, dict(environ), answers=False)
 
 
 def look_there(gateway: Any, options: Options) -> tuple[Machine, Mapping[str, str]]:
@@ -117,12 +115,17 @@ def look_there(gateway: Any, options: Options) -> tuple[Machine, Mapping[str, st
     return MachineType.from_json(found["machine"]), found["environ"]
 
 
-def _execute(gateway: Any, source: str, message: object = None) -> Any:
+def _execute(gateway: Any, source: str, message: object = None, *, answers: bool = True) -> Any:
     channel = gateway.remote_exec(source)
-    if message is not None:
-        channel.send(message)
-    answer = channel.receive()
-    channel.waitclose(_START_S)
+    try:
+        if message is not None:
+            channel.send(message)
+        answer = channel.receive() if answers else None
+        channel.waitclose(_START_S)
+    except (channel.RemoteError, channel.TimeoutError, EOFError, OSError) as error:
+        words = str(error).strip().splitlines()
+        why = words[-1] if words else type(error).__name__
+        raise GpuCoexistError(f"{gateway.spec} does not answer: {why}") from None
     return answer
 
 

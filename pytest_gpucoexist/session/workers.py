@@ -105,19 +105,22 @@ class WorkerHomes:
         former: Settled | None = spec.gpucoexist_settled
         try:
             ground, name = self._ground_of(gateway)
-        except GpuCoexistError as error:
-            self._session.notes.append(f"ERROR: {worker} has no home: {error}")
-            return
-        if former is None or former.ground is not ground:
-            count = self._kinds.get(_kind(spec), 1)
-            self._kinds[_kind(spec)] = max(count - 1, 1)
-            former = settle_on(ground, self._session, count, dict(spec.env))
+            if former is None or former.ground is not ground:
+                former = self._settle_there(spec, worker, ground, name)
+            set_environment(gateway, former.environ)
             spec.gpucoexist_settled = former
-            where = f" on {name}" if name else ""
-            notes = [f"  {worker}: {note}" for note in former.notes]
-            words = f"gpucoexist: --gpu-workers={self._session.options.workers}, home: {worker} {former.describe()}"
-            _say(self._session.config, [words + where, *notes])
-        set_environment(gateway, former.environ)
+        except GpuCoexistError as error:
+            spec.gpucoexist_settled = None
+            self._session.notes.append(f"ERROR: {worker} has no home: {error}")
+
+    def _settle_there(self, spec: Any, worker: str, ground: Ground, name: str | None) -> Settled:
+        count = self._kinds.get(_kind(spec), 1)
+        self._kinds[_kind(spec)] = max(count - 1, 1)
+        settled = settle_on(ground, self._session, count, dict(spec.env))
+        where = f" on {name}" if name else ""
+        words = f"gpucoexist: --gpu-workers={self._session.options.workers}, home: {worker} {settled.describe()}{where}"
+        _say(self._session.config, [words, *(f"  {worker}: {note}" for note in settled.notes)])
+        return settled
 
     def _ground_of(self, gateway: Any) -> tuple[Ground, str | None]:
         """Return where a worker is, and the host's name where that is not here."""

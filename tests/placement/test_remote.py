@@ -10,11 +10,14 @@ import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.session.remote import look_there, place_there
 from tests.fixtures.machines import AMD0, NVIDIA0, NVIDIA1
 from tests.fixtures.running import needs_xdist
 from tests.placement.hosts import HOSTS, RECORDER, make_under, on, run, seen, write_host
@@ -254,3 +257,64 @@ def test_over_ssh(pytester: pytest.Pytester, ssh: str) -> None:
     homes = homes_of(entries)
     assert homes == {"one": (NVIDIA0, "0,1"), "two": (NVIDIA1, "1,0")}
     assert {entry["host"] for entry in entries} == {"sshnode"}
+
+
+class _Gateway:
+    """A gateway whose interpreter fails, or answers at once."""
+
+    spec = "popen//python=broken"
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    def remote_exec(self, source: str) -> _Gateway:
+        return self
+
+    class RemoteError(Exception):
+        """As execnet's channels have it."""
+
+    class TimeoutError(Exception):  # noqa: A001
+        """As execnet's channels have it."""
+
+    def send(self, item: object) -> None:
+        """Take whatever is sent."""
+
+    def receive(self) -> object:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    def waitclose(self, timeout: float) -> None:
+        """Be closed already."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (_Gateway.RemoteError("Traceback\nImportError: no platform"), "does not answer: ImportError: no platform"),
+        (EOFError(), "does not answer: EOFError"),
+    ],
+)
+def test_a_gateway_that_fails_is_an_error_of_ours(answer: Exception, words: str) -> None:
+    with pytest.raises(GpuCoexistError, match=words):
+        place_there(_Gateway(answer))
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            (1, "", "Traceback\nNo module named pytest_gpucoexist\n"),
+            "No module named pytest_gpucoexist. Is",
+        ),
+        ((-1, "", "timed out after 65 s"), "timed out after 65 s"),
+        ((1, "", ""), "exit status 1"),
+        ((0, "Welcome to node17!", ""), "'Welcome to node17!' is not JSON"),
+    ],
+)
+def test_a_machine_that_does_not_tell_is_an_error_of_ours(answer: object, words: str) -> None:
+    gateway = _Gateway(answer)
+    gateway.spec = SimpleNamespace(popen=False)  # type: ignore[assignment]
+    options = SimpleNamespace(gates="quick", gate_policy="quarantine", helper_deadline_s=5.0)
+    with pytest.raises(GpuCoexistError, match=words):
+        look_there(gateway, options)  # type: ignore[arg-type]
