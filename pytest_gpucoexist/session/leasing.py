@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
 from pytest_gpucoexist.leases.lease import Lease
 from pytest_gpucoexist.session.asking import asked_by, everything, shared_groups
 from pytest_gpucoexist.session.choices import OVER, choices_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu
     from pytest_gpucoexist.session.state import Decision
 
-__all__ = ["HOLDING", "LACKING", "Holding", "hold", "lacking", "late", "let_go"]
+__all__ = ["HOLDING", "LACKING", "LATE_BUSY", "Holding", "hold", "lacking", "late", "let_go"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -86,6 +86,9 @@ HOLDING = pytest.StashKey[Holding]()
 
 LACKING = pytest.StashKey[str]()
 """On an item: the reason with which one of our fixtures skipped it, for want of a device or a framework."""
+
+LATE_BUSY = pytest.StashKey[str]()
+"""On an item: why it was not given what it asked for only while it ran."""
 
 
 def hold(session: GpuSession, item: pytest.Item, decision: Decision | None) -> Holding | None:
@@ -175,7 +178,11 @@ def late(
             item.stash[HOLDING] = holding
     try:
         groups = shared_groups(session, decision.groups)
-        lease = holds.lend(groups, holding.owner, in_use(session), closest_pair=closest_pair)
+        try:
+            lease = holds.lend(groups, holding.owner, in_use(session), closest_pair=closest_pair)
+        except DeviceBusyError as error:
+            _busy_late(session, item, error)
+            raise
         holding.add(lease)
         token = None if lease.number == 0 else token_of(session, lease)
         export(token)
@@ -188,6 +195,16 @@ def late(
     finally:
         if not holding.leases:
             pop(holding)
+
+
+def _busy_late(session: GpuSession, item: pytest.Item | None, error: DeviceBusyError) -> None:
+    """Skip a test that waited in vain, where that is wanted; one that could not wait is at fault itself."""
+    if session.leaser.held():
+        return
+    if item is not None:
+        item.stash[LATE_BUSY] = str(error)
+    if session.options.busy == "skip":
+        pytest.skip(str(error))
 
 
 def _give_up(session: GpuSession, item: pytest.Item | None, decision: Decision) -> NoReturn:

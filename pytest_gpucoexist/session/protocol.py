@@ -12,7 +12,7 @@ from pytest_gpucoexist.placement.grant import CANCELLED
 from pytest_gpucoexist.session.fixture_needs import our_fixtures
 from pytest_gpucoexist.session.frameworks import framework_of_report
 from pytest_gpucoexist.session.holds import holds_of
-from pytest_gpucoexist.session.leasing import HOLDING, LACKING, hold, let_go
+from pytest_gpucoexist.session.leasing import HOLDING, LACKING, LATE_BUSY, hold, let_go
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -180,6 +180,8 @@ def _outcome(item: pytest.Item, decision: Decision, *, simulated: bool) -> tuple
     if HOLD_ERROR in item.stash:
         error = item.stash[HOLD_ERROR]
         return "not_run" if isinstance(error, UserError) else "busy", str(error)
+    if LATE_BUSY in item.stash:
+        return "busy", item.stash[LATE_BUSY]
     if skipped := item.stash.get(SKIPPED, None):
         return skipped
     return ("simulated" if simulated else "ran"), None

@@ -106,6 +106,28 @@ def test_a_busy_test_is_skipped_if_that_is_wanted(
     assert (test["gpu_outcome"], test["outcome"]) == ("busy", "skipped")
 
 
+LATE = """
+import pytest
+
+@pytest.mark.rocm(count=3)
+def test_missing(): pass
+
+def test_it(request):
+    request.getfixturevalue("cuda_gpu")
+"""
+
+
+@needs_locks
+@pytest.mark.parametrize(("busy", "outcome"), [("wait", "failed"), ("skip", "skipped")])
+def test_what_is_asked_for_late_is_busy_too(
+    session: Session, pytester: pytest.Pytester, others: subprocess.Popen[str], busy: str, outcome: str
+) -> None:
+    pytester.makepyfile(LATE)
+    result = session(*ON_DEMO, "--gpu-wait=0", f"--gpu-busy={busy}", "-ra", on=None)
+    assert result.parseoutcomes() == ({"skipped": 1, outcome: 1} if busy == "wait" else {outcome: 2})
+    result.stdout.fnmatch_lines([f"*busy: nvidia0 or nvidia1 did not become free*PID {others.pid}*"])
+
+
 @needs_locks
 @BOTH_WAYS
 def test_a_wait_is_said_and_ends_when_the_devices_are_free(
