@@ -15,6 +15,8 @@ from pytest_gpucoexist.session.state import DECISION, GpuSession
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_gpucoexist.session.ranks import RankProtocol
+
 __all__ = ["collected", "fail_collection"]
 
 RANK_GRACE_S = 10.0
@@ -53,7 +55,7 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
         # Also for malformed marks alone: xdist runs what else was collected, and such a test must not run as if it
         # needed nothing.
         config.pluginmanager.register(GpuProtocol(gpu_session), "gpucoexist-protocol")
-    lines = _join_ranks(gpu_session, session)
+    ranks = _join_ranks(gpu_session, session)
     if needs and not gpu_session.is_worker:
         # Workers ask the controller at their first GPU test; here a bad recording is still a usage error.
         try:
@@ -69,7 +71,9 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
         from pytest_gpucoexist.session.header import CollectionHeader, collection_header
 
         header = CollectionHeader([]) if gpu_session.link is not None else collection_header(gpu_session)
-        header.lines += lines
+        if ranks is not None:
+            header.lines.append(ranks.line)
+            ranks.agree(session)
         config.pluginmanager.register(header, "gpucoexist-collected")
 
 
@@ -77,20 +81,20 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
 _LAUNCHERS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_NUM_TASKS")
 
 
-def _join_ranks(gpu_session: GpuSession, session: pytest.Session) -> list[str]:
-    """Meet the other ranks of this process's job, if it is a rank, and return what the header says of it."""
+def _join_ranks(gpu_session: GpuSession, session: pytest.Session) -> RankProtocol | None:
+    """Meet the other ranks of this process's job, if it is a rank."""
     if not any(name in os.environ for name in _LAUNCHERS):
-        return []
-    from pytest_gpucoexist.session.rank_join import join_ranks, rank_line
+        return None
+    from pytest_gpucoexist.session.rank_join import join_ranks
 
     job = join_ranks(gpu_session, session)
     if job is None:
-        return []
+        return None
     from pytest_gpucoexist.session.ranks import RankProtocol
 
-    grace_s = min(RANK_GRACE_S, gpu_session.options.rank_deadline_s)
-    session.config.pluginmanager.register(RankProtocol(gpu_session, job, grace_s), "gpucoexist-ranks")
-    return [rank_line(job)]
+    ranks = RankProtocol(gpu_session, job, min(RANK_GRACE_S, gpu_session.options.rank_deadline_s))
+    session.config.pluginmanager.register(ranks, "gpucoexist-ranks")
+    return ranks
 
 
 def fail_collection(session: pytest.Session, nodeid: str, message: str) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.placement.rank_job import Job
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["join_ranks", "rank_line"]
+__all__ = ["join_ranks"]
 
 _FILES = ("report", "write-skips")
 
@@ -108,12 +108,3 @@ def _own_files(gpu_session: GpuSession, place: RankPlace, names: list[str]) -> N
 def _of_rank(path: str, rank: int) -> str:
     stem, suffix = os.path.splitext(path)
     return f"{stem}.rank{rank}{suffix}"
-
-
-def rank_line(job: Job) -> str:
-    """Say in the header that ranks go together, and what they do not share."""
-    place = job.place
-    if place.local_rank:
-        return f"gpucoexist: rank {place.rank} of {place.size} ({place.launcher}): goes with the first of this node"
-    here = "" if not place.nodes else f", {place.local_size} of them on this node; other nodes decide for themselves"
-    return f"gpucoexist: {place.size} ranks of {place.launcher} decide and lease devices together{here}"

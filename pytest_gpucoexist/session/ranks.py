@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpucoexist.errors import error_named
+from pytest_gpucoexist.errors import GpuCoexistError, error_named
 from pytest_gpucoexist.model.codec import decode, encode
 from pytest_gpucoexist.model.plan import Decision
 from pytest_gpucoexist.placement.rank_decisions import decide_together
@@ -21,8 +21,9 @@ from pytest_gpucoexist.session.protocol import HOLD_ERROR, REFUSED
 from pytest_gpucoexist.session.state import DECISION
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
+    from pytest_gpucoexist.model.requirement import Need
     from pytest_gpucoexist.placement.rank_job import Job
     from pytest_gpucoexist.placement.rank_leader import Leader
     from pytest_gpucoexist.session.rank_watch import RankWatch
@@ -46,6 +47,15 @@ class RankProtocol:
         self._asked_ready = False
         self._encoded: dict[int, tuple[Decision, str]] = {}
         job.on_broken = self._broken
+
+    @property
+    def line(self) -> str:
+        """What the header says: that ranks go together, and what they do not share."""
+        place = self._job.place
+        if place.local_rank:
+            return f"gpucoexist: rank {place.rank} of {place.size} ({place.launcher}): goes with the first of this node"
+        here = f", {place.local_size} of them on this node; other nodes decide for themselves" if place.nodes else ""
+        return f"gpucoexist: {place.size} ranks of {place.launcher} decide and lease devices together{here}"
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -102,12 +112,45 @@ class RankProtocol:
         self._job.close()
         os.environ.pop(JOB, None)
 
+    def agree(self, session: pytest.Session) -> None:
+        """Decide with all ranks about every need that was collected: wider scopes plan for tests that are to come.
+
+        Ends the run when the ranks are no longer together.
+        """
+        words = self._agree()
+        if words is not None:
+            from pytest_gpucoexist.session.collecting import fail_collection
+
+            fail_collection(session, _TITLE, words)
+            pytest.exit(words, returncode=pytest.ExitCode.TESTS_FAILED)
+
+    def _agree(self) -> str | None:
+        needs = self._session.selected_needs
+        while True:
+            kind, said = self._job.meet("begin", "the collection", self._value(map(self._alone, needs)))
+            if kind != "ok":
+                return f"the ranks of this job are no longer together: {said}"
+            if not said["again"]:
+                break
+            self._session.quarantine(said["lost"])
+        for need, text in zip(needs, said["decisions"], strict=True):
+            if text is not None:
+                self._session.decisions[need] = _decision(text)
+        return None
+
+    def _alone(self, need: Need) -> Decision:
+        try:
+            return self._session.decide(need)
+        except GpuCoexistError as error:
+            return Decision(need=need, outcome="error", reason=str(error))
+
+    def _value(self, decisions: Iterable[Decision | None]) -> dict[str, Any]:
+        return {"decisions": [self._text(each) for each in decisions], "lost": dict(self._session.lost)}
+
     def _begin(self, item: pytest.Item) -> bool:
         """Come to a test and hear whether it runs, and what it comes to. False: this session ends."""
         while True:
-            decision = self._session.decision(item)
-            value = {"decision": self._text(decision), "lost": dict(self._session.lost)}
-            kind, said = self._job.meet("begin", item.nodeid, value)
+            kind, said = self._job.meet("begin", item.nodeid, self._value([self._session.decision(item)]))
             if kind == "error":
                 said = f"rank 0 of this node: {said}"
             if kind != "ok":
@@ -117,8 +160,12 @@ class RankProtocol:
                 break
             self._session.quarantine(said["lost"])
             del item.stash[DECISION]
-        if said["decision"] is not None:
-            item.stash[DECISION] = _decision(said["decision"])
+            if (words := self._agree()) is not None:
+                self._stop(item.session, "broken", words)
+                return False
+        (text,) = said["decisions"]
+        if text is not None:
+            item.stash[DECISION] = _decision(text)
         return True
 
     def _text(self, decision: Decision | None) -> str | None:
@@ -161,18 +208,21 @@ class RankProtocol:
 def resolve_begin(session: GpuSession, job: Leader) -> None:
     """Have the first rank decide about each test, from what all ranks come to alone."""
 
+    def together(texts: tuple[str | None, ...]) -> str | None:
+        if set(texts) == {None}:
+            return None
+        decisions = {rank: None if text is None else _decision(text) for rank, text in enumerate(texts)}
+        decision = decide_together(decisions, session.machine())
+        return None if decision is None else json.dumps(encode(decision))
+
     def resolve(values: Mapping[int, Any]) -> dict[int, Any]:
-        said: dict[str, Any] = {"again": False, "decision": None}
         lost: dict[str, str] = {}
         for value in values.values():
             lost.update(value["lost"])
-        texts = {rank: value["decision"] for rank, value in values.items()}
         if any(value["lost"].keys() != lost.keys() for value in values.values()):
-            said = {"again": True, "lost": lost}
-        elif set(texts.values()) != {None}:
-            decisions = {rank: None if text is None else _decision(text) for rank, text in texts.items()}
-            together = decide_together(decisions, session.machine())
-            said["decision"] = None if together is None else json.dumps(encode(together))
+            return dict.fromkeys(values, {"again": True, "lost": lost})  # noqa: RUF024  nobody changes it
+        of_ranks = zip(*(values[rank]["decisions"] for rank in sorted(values)), strict=True)
+        said = {"again": False, "decisions": [together(texts) for texts in of_ranks]}
         return dict.fromkeys(values, said)
 
     job.resolve["begin"] = resolve

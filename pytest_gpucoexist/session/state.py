@@ -54,7 +54,7 @@ class GpuSession:
         self._run_id: str | None = None
         self._gpu_items: tuple[pytest.Item, ...] | None = None
         self._gate_properties: list[tuple[str, str]] | None = None
-        self._decisions: dict[Need, Decision] = {}
+        self.decisions: dict[Need, Decision] = {}
         # In a controller the thread that serves the workers asks too, and in a test any thread of its own.
         self._lock = threading.RLock()
 
@@ -199,7 +199,7 @@ class GpuSession:
         """Make devices unfit from now on, with words by key; what was decided about tests is decided anew."""
         with self._lock:
             self.lost.update(lost)
-            self._decisions.clear()
+            self.decisions.clear()
             if self._machine is not None:
                 self._machine = self._quarantined(self._machine)
         for hear in self.hear_lost:
@@ -258,7 +258,7 @@ class GpuSession:
 
     def decide(self, need: Need) -> Decision:
         """Decide about a need. Raises GpuCoexistError when the machine cannot be had."""
-        decision = self._decisions.get(need)
+        decision = self.decisions.get(need)
         if decision is None:
             from pytest_gpucoexist.model.plan import decide
 
@@ -268,7 +268,7 @@ class GpuSession:
                 from pytest_gpucoexist.session.home import explained
 
                 decision = explained(self, decision)
-            self._decisions[need] = decision
+            self.decisions[need] = decision
         return decision
 
     def decision(self, item: pytest.Item) -> Decision | None:

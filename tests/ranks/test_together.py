@@ -109,6 +109,25 @@ def test_wider_fixtures_keep_the_device_of_each_rank(ranks: Ranks) -> None:
         assert [each["keys"] for each in ranks.said if each["rank"] == rank] == [[key]] * 3
 
 
+def test_a_wider_fixture_does_not_ask_for_tests_that_not_all_ranks_can_run(ranks: Ranks) -> None:
+    """The class is planned as a whole: one rank alone could run its second test, two cannot."""
+    ranks.pytester.makepyfile(
+        """
+        import pytest
+
+        class TestCards:
+            @pytest.mark.cuda
+            def test_one(self, class_gpu, say): say(keys=[class_gpu.pci_address])
+
+            @pytest.mark.cuda(count=2)
+            def test_two(self, class_gpu, gpus): raise AssertionError
+        """
+    )
+    ended = ranks.run(2)
+    assert [rank.outcomes for rank in ended] == ["1 passed, 1 skipped"] * 2, ended[0].text
+    assert {each["rank"]: each["keys"] for each in ranks.said} == {0: [NVIDIA0], 1: [NVIDIA1]}
+
+
 def test_a_fixture_that_fails_on_one_rank_holds_nobody_up(ranks: Ranks) -> None:
     ranks.pytester.makepyfile(
         """
