@@ -75,8 +75,10 @@ def on_demo(tmp_path: Path, *more: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(autouse=True)
-def width(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wide screen, and no records of this computer's other sessions, which run beside these tests."""
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("pytest_gpucoexist.leases.view.user_folders", lambda: iter(()))
 
 
 def test_nobody_holds_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

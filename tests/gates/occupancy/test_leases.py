@@ -42,6 +42,12 @@ sys.stdin.read()
 """
 
 
+@pytest.fixture(autouse=True)
+def no_other_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions of this computer's users, which run beside these tests, are none of the machine that was built."""
+    monkeypatch.setattr("pytest_gpucoexist.leases.view.user_folders", lambda: iter(()))
+
+
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[int]:
     """A process that holds the NVIDIA card of the workstation."""
