@@ -18,7 +18,7 @@ except ImportError:  # Windows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["available", "conflict", "conflicts", "free_ranges", "lock", "unlock"]
+__all__ = ["any_file_locks", "available", "conflict", "conflicts", "free_ranges", "lock", "unlock"]
 
 # struct flock of the C library, with 64-bit offsets: type, whence, start, length, pid; native alignment.
 _FLOCK = struct.Struct("hhqqi0q")
@@ -27,6 +27,11 @@ _FLOCK = struct.Struct("hhqqi0q")
 def available() -> bool:
     """Whether this system has such locks at all. A file system can still refuse them (`lock` raises OSError then)."""
     return fcntl is not None and hasattr(fcntl, "F_OFD_SETLK")
+
+
+def any_file_locks() -> bool:
+    """Whether this system has `flock`."""
+    return fcntl is not None
 
 
 def lock(fd: int, start: int, length: int, *, shared: bool = False) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from pytest_gpucoexist.errors import UserError
 from pytest_gpucoexist.leases.function import FunctionLock, attribute
 from pytest_gpucoexist.leases.layout import KEEPERS
-from pytest_gpucoexist.leases.ofd import available, lock
+from pytest_gpucoexist.leases.ofd import any_file_locks, available, lock
 from pytest_gpucoexist.leases.table import NAME, TableLocks, TableMissingError
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _tried(place: Place) -> Place | str:
 
 
 def _without_ranges(place: Place, why: str) -> Place | str:
-    if os.name != "posix":
+    if not any_file_locks():
         return why
     return replace(place, locks="flock", notes=(*place.notes, f"Devices are leased whole: {why}."))
 
