@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -24,7 +25,6 @@ from tests.placement.hosts import HOSTS, RECORDER, make_under, on, run, seen, wr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = needs_xdist
 
@@ -218,7 +218,9 @@ def ssh(tmp_path: Path) -> Iterator[str]:
         f"Host sshnode\nHostName 127.0.0.1\nPort {port}\nUser root\nIdentityFile {tmp_path}/user\n"
         f"StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\nIdentitiesOnly yes\n"
     )
-    os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
+    separation = Path("/run/sshd")  # sshd wants it; packages make it when the service starts
+    made = not separation.exists()
+    separation.mkdir(mode=0o755, exist_ok=True)
     inner = f"hostname sshnode && exec {server} -D -e -f {shlex.quote(str(tmp_path / 'sshd_config'))}"
     process = subprocess.Popen(["unshare", "--uts", "sh", "-c", inner], stderr=subprocess.PIPE, text=True)
     try:
@@ -237,6 +239,8 @@ def ssh(tmp_path: Path) -> Iterator[str]:
         process.wait(timeout=10)
         assert process.stderr is not None
         process.stderr.close()
+        if made:
+            separation.rmdir()
 
 
 def test_over_ssh(pytester: pytest.Pytester, ssh: str) -> None:
