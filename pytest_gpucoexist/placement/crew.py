@@ -70,7 +70,8 @@ class Placed:
         if self.start_s is not None:
             if self.ending:
                 return now_s
-            return max(self.start_s + self.expected_s, now_s + (now_s - self.start_s) / 10)
+            end_s = self.start_s + self.expected_s
+            return end_s if end_s > now_s else now_s + (now_s - self.start_s) / 10
         return max((each.ends_s(now_s) for each in self.waits), default=now_s) + self.expected_s
 
 

@@ -12,7 +12,6 @@ from pytest_gpucoexist.placement.pools import first_of
 from pytest_gpucoexist.placement.units import UnitSteps
 
 if TYPE_CHECKING:
-
     from pytest_gpucoexist.placement.crew import Kind, Worker
     from pytest_gpucoexist.placement.needs import Chosen, Need
     from pytest_gpucoexist.placement.plan import Plan

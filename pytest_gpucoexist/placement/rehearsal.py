@@ -32,6 +32,9 @@ SPENT_MOST_S = 0.5
 GOOD = 1.03
 """This close to the bound, with durations that are off by as much, nothing more is tried."""
 
+WORTH = 0.99
+"""An order must be better by this to replace the usual one."""
+
 SLIGHTLY_OFF = 2
 ERROR = 0.03
 """How often each order is tried with durations that are off by up to this part."""
@@ -53,8 +56,8 @@ def best_urgency(plan: Plan) -> Urgency | None:
     for urgency in _orders(plan):
         if best_s <= GOOD * least_s or tries <= 0:
             break
-        span_s, tries = _worst(plan, urgency, best_s, tries)
-        if span_s < best_s:
+        span_s, tries = _worst(plan, urgency, WORTH * best_s, tries)
+        if span_s < WORTH * best_s:
             best, best_s = urgency, span_s
     return best
 

@@ -82,7 +82,7 @@ class UnitSteps:
             elif worker.unit is None:
                 self.passed.add(unit)
             return
-        while self.go_on(worker):
+        while not self.plan.keep_order and self.go_on(worker):
             pass
 
     def go_on(self, worker: Worker, sources: Sequence[Placed] = ()) -> bool:

@@ -49,7 +49,7 @@ _SECONDS = st.sampled_from([0.0, 0.001, 0.02, 0.1, 0.5, 3.0])
 
 
 @st.composite
-def _cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn) -> Case:
     vendors = draw(st.lists(st.sampled_from(["nvidia", "amd"]), min_size=1, max_size=5))
     there = machine(vendors, nodes=draw(st.integers(1, 2)))
     demands: list[Demand | None] = [
@@ -113,7 +113,7 @@ MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 
 
 @MANY
-@given(_cases())
+@given(cases())
 def test_every_test_is_run_once_and_devices_are_never_over_their_capacity(case: Case) -> None:
     engine = case.engine()
     outcome = case.run(engine)
@@ -129,13 +129,13 @@ def test_every_test_is_run_once_and_devices_are_never_over_their_capacity(case: 
 
 
 @MANY
-@given(_cases())
+@given(cases())
 def test_the_same_events_give_the_same_decisions(case: Case) -> None:
     assert case.run(case.engine()).ran == case.run(case.engine()).ran
 
 
 @MANY
-@given(_cases())
+@given(cases())
 def test_what_devices_did_adds_up(case: Case) -> None:
     engine = case.engine()
     outcome = case.run(engine)
