@@ -296,3 +296,34 @@ def test_another_host_is_surveyed_in_a_process_of_its_own(suite: Suite, monkeypa
     )
     assert done.returncode == 1
     assert done.stderr.startswith("RecordingError: ")
+
+
+def test_within_the_callers_masks(suite: Suite) -> None:
+    """Of three cards the caller shows two, by UUID: homes are among them, and are written as he wrote."""
+    from pytest_gpucoexist.probes import discover
+    from pytest_gpucoexist.testing import a_machine
+
+    cards = a_machine(name="masked").with_gpu("rtx4090").with_gpu("rtx4090").with_gpu("rtx4090")
+    first, second, third = (str(gpu.uuid) for gpu in discover(cards.host(), ask=("nvidia",)).gpus)
+    cards.with_environ(CUDA_VISIBLE_DEVICES=f"{third},{second}").write_archive(str(suite.pytester.path / "it.tar.gz"))
+    suite.pytester.makeconftest(RECORDER)
+    suite.pytester.makepyfile(
+        """
+        import time
+        import pytest
+
+        @pytest.mark.parametrize("n", range(8))
+        def test_one(cuda_gpu, n):
+            time.sleep(0.05)
+
+        def test_each(each_gpu): pass
+        """
+    )
+    plugins = ["-p", "gpucoexist", "-p", "xdist"] if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") else []
+    result = suite.pytester.runpytest_subprocess(
+        *plugins, "-n2", "--gpu-machine=it.tar.gz", "--gpu-simulate", "--gpu-workers=rotate", "-p", "no:cacheprovider"
+    )
+    result.assert_outcomes(passed=10)
+    masks = {entry["import"]["CUDA_VISIBLE_DEVICES"] for entry in seen(suite.pytester.path)}
+    assert masks == {f"{second},{third}", f"{third},{second}"}
+    assert first not in "".join(masks)
