@@ -65,6 +65,10 @@ class Planner(Protocol):
         """Return a run for these collections (worker → ids), None when no test of them needs a device."""
         ...
 
+    def check(self) -> None:
+        """Raise what went wrong where nobody could hear of it, in a thread that receives what workers say."""
+        ...
+
     def stand_aside(self, workers: Sequence[str]) -> None:
         """Tell workers that every position of their queue runs, as without a plan."""
         ...
@@ -146,7 +150,7 @@ class GpuScheduling:
         if self._run is None:
             self._inner.mark_test_complete(node, item_index, duration)
         else:
-            self._run.check()
+            self._planner.check()
 
     def mark_test_pending(self, item: str) -> None:
         """Run a test (again), for plugins that rerun one that crashed its worker."""

@@ -31,6 +31,7 @@ class Position:
     assignment: Assignment | None = None
     blockers: set[tuple[str, int]] = field(default_factory=set)
     waits: bool = False
+    has_begun: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,14 +105,12 @@ class WorkerQueue:
     def crashed(self) -> int | None:
         """Say which test a worker that died is to be blamed on; None when it died idle.
 
-        While it passed by a cancelled position, it tore down what earlier tests had left: then the last of those.
+        Between two tests it is the one before: what it left was being torn down, or went on in a thread.
         """
-        if not self.positions:
+        if not self.positions or self.positions[0].state == "predicted":
             return None
         head = self.positions[0]
-        if head.state == "granted":
-            return head.test
-        return self.last_ran if head.state == "cancelled" else None
+        return head.test if head.state == "granted" and head.has_begun else self.last_ran
 
     @property
     def is_idle(self) -> bool:

@@ -42,14 +42,12 @@ class Run:
         place: Callable[[str], dict[str, Any] | None] = lambda _worker: {"site": ""},
         measured: Callable[[int, Over, bool], None] = lambda _test, _over, _first: None,
         coming: Callable[[], bool] = lambda: False,
-        raised: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`push(worker, verb, value)` reaches a worker. `place(worker)` gives arguments of `Engine.worker_up`.
 
         `measured(test, over, first)` hears of every test that ran; `first`: it began its unit on that worker.
-        `coming()`: whether a worker has been started that has not collected yet. `raised()` raises, in the main loop,
-        what went wrong in a receiver thread.
+        `coming()`: whether a worker has been started that has not collected yet.
         """
         self._engine = engine
         self._ids = ids
@@ -64,7 +62,6 @@ class Run:
         self._sites: dict[str, str] = {}
         self._patient: set[int] = set()
         self._coming = coming
-        self._raised = raised
         self.holds: list[Hold] = []
         self._lock = threading.RLock()
 
@@ -95,16 +92,20 @@ class Run:
             # then must not keep them waiting.
             node.shutdown = lambda: self._close(name, worker)  # type: ignore[method-assign]
 
-    def check(self) -> None:
-        """Raise what went wrong in a receiver thread, if anything did."""
-        self._raised()
-
     def go_on(self) -> None:
         """Hand out what can be handed out now, and tell the workers."""
-        self._raised()
         with self._lock:
             self._retire_surplus()
             self._hand_out()
+
+    def began(self, item: str) -> None:
+        """Note that a test has begun, so that a crash is not told of one that was only granted."""
+        with self._lock:
+            test = self._test_of.get(item)
+            for worker in self._workers.values():
+                head = worker.queue.positions[0] if worker.queue.positions else None
+                if head is not None and head.test == test and head.state == "granted":
+                    head.has_begun = True
 
     def over(self, name: str, said: Over) -> None:
         """Take a worker's word that it has left a position behind."""
@@ -147,7 +148,7 @@ class Run:
             blamed = worker.queue.crashed()
             down = self._engine.worker_down(name, self._clock())
             if down.running is not None and down.running != blamed:
-                self._engine.give_back([down.running])  # it waited for its devices, and had not begun
+                self._engine.give_back([down.running])  # it had been granted, but had not begun
             self._unblock(name, None)
             self._hand_out()
             return None if blamed is None else self._ids[blamed]

@@ -110,6 +110,11 @@ class Placing:
 
         return GpuScheduling(inner, self)
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note which test a worker has begun."""
+        if self.run is not None:
+            self.run.began(nodeid)
+
     # What the scheduler asks
 
     def plan(self, collections: dict[str, list[str]]) -> Run | None:
@@ -147,7 +152,6 @@ class Placing:
             place=self._place,
             measured=self._measured,
             coming=lambda: bool(self._coming),
-            raised=self._raised,
         )
         session.hear_lost.append(self._lost)
         return self.run
@@ -179,7 +183,8 @@ class Placing:
             except BaseException as error:  # noqa: BLE001  it is raised again where pytest hears of it
                 self._failed = error
 
-    def _raised(self) -> None:
+    def check(self) -> None:
+        """Raise, in the main loop, what went wrong in a receiver thread."""
         if self._failed is not None:
             failed, self._failed = self._failed, None
             raise failed

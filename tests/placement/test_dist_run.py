@@ -216,6 +216,21 @@ def test_a_worker_that_dies_while_it_passes_a_position_by_is_blamed_on_what_ran_
     assert worker.die(stage.run) == "test_0"
 
 
+def test_a_test_that_was_granted_but_had_not_begun_is_not_to_blame() -> None:
+    stage = Stage([Test(id=number, demand=0) for number in range(4)])
+    stage.begin(1)
+    worker = stage.workers["gw0"]
+    while not stage.log:
+        worker.step(stage.run)
+    worker.step(stage.run)
+    assert worker.words[1] is not None, "the next test may begin"
+    assert worker.die(stage.run) == stage.log[0][1]
+    stage.start("gw1")
+    stage.run.go_on()
+    stage.finish()
+    assert Counter(nodeid for _, nodeid, _ in stage.log) == Counter(stage.ids)
+
+
 def test_surplus_workers_end_before_they_run_anything() -> None:
     stage = Stage([Test(id=number, demand=0) for number in range(20)])
     stage.begin(7)

@@ -105,6 +105,7 @@ class FakeWorker:
             self._left(run, REFUSED, sorted(wanted & self.outside))
             return True
         self.running = word
+        run.began(self.collection[self.at])
         self.log.append((self.name, self.collection[self.at], self.keys))
         return True
 
