@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.leases import queue
 from pytest_gpucoexist.leases.machine import Identity, MachineLeaser
 from pytest_gpucoexist.leases.places import Place
 from pytest_gpucoexist.leases.token import inherited
@@ -46,6 +47,8 @@ class Holding:
             os.setgroups([])
             os.setgid(settings["uid"])
             os.setuid(settings["uid"])
+        if settings.get("silent_s"):  # a runner so busy that a waiter stands still is no news
+            queue.SILENT_S = settings["silent_s"]
         self.machine = Machine.from_json(settings["machine"])
         self.referee: socket.socket | None = None
         if settings.get("referee"):  # before any lock: a process that dies closes its lowest descriptors first

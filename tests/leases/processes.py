@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.model.machine import Machine
 
-__all__ = ["Process", "Referee", "folder_place", "need"]
+__all__ = ["PATIENCE_S", "Process", "Referee", "folder_place", "need"]
 
 PATIENCE_S = 60.0
 """How long an answer may take on a busy runner; no test waits for it where all is well."""

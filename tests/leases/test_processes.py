@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.leases.processes import Process, Referee, folder_place, need
+from tests.leases.processes import PATIENCE_S, Process, Referee, folder_place, need
 from tests.machines import machine, nvidia
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def test_who_is_stopped_keeps_what_it_holds(start: Start) -> None:
 
 
 def test_first_come_first_served(start: Start) -> None:
-    holder, *others = (start() for _ in range(4))
+    holder, *others = (start(silent_s=PATIENCE_S) for _ in range(4))
     lease = holder.ready().ask("acquire", "test_a", [need([N0])])
     assert [waiting(each.ready(), "test", [N0]) for each in others] == ["0", "1", "2"]
     served = []
@@ -64,7 +65,7 @@ def test_first_come_first_served(start: Start) -> None:
 
 def test_a_big_request_is_not_starved_by_small_ones(start: Start) -> None:
     small = [start().ready() for _ in range(2)]
-    big, late = start().ready(), start().ready()
+    big, late = start().ready(), start(silent_s=PATIENCE_S).ready()
     leases = [each.ask("acquire", "small", [need([N0, N1], 1, GIB_MIB)])[0] for each in small]
     waiting(big, "big", [N0, N1], 2)
     # There is room beside the small ones, but the big one came first; what it cannot use is nobody's business.
@@ -177,7 +178,7 @@ def test_waiters_follow_to_the_new_table(start: Start, folder: Path) -> None:
     (folder / "table").unlink()
     holder.ask("release", number)
     while not any(each.has_answered() for each in waiters):
-        pass
+        time.sleep(0.01)
     first = next(each for each in waiters if each.has_answered())
     last = next(each for each in waiters if each is not first)
     number = first.answer()[1][0]
@@ -232,7 +233,7 @@ def test_capacity_is_never_exceeded(start: Start, tmp_path: Path, *, killed: boo
         if killed:
             for each in processes[:2]:
                 while referee.grants < 60:
-                    pass
+                    time.sleep(0.005)
                 each.kill()
             processes = processes[2:]
         assert [each.answer() for each in processes] == [["ok", 40]] * len(processes)
