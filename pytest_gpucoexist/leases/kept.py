@@ -27,6 +27,9 @@ def holders_now(host: Host, seen: Iterable[Seen]) -> Iterator[Holder]:
     For one whose process is gone it is who keeps its locks, of kind `leftover`. `host` is this computer; PIDs of other
     namespaces cannot be looked up, and are believed.
     """
+    seen = tuple(seen)
+    if not seen:  # as where the system has none of this
+        return
     kin = Kin(host)
     try:
         here = host.read_link("/proc/self/ns/pid")

@@ -7,6 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.errors import DeviceBusyError
+from pytest_gpucoexist.host import local_host
+from pytest_gpucoexist.leases.kept import holders_now
 from pytest_gpucoexist.leases.lease import Holder, Waiting
 from pytest_gpucoexist.leases.pursuit import AT_ONCE_S
 from pytest_gpucoexist.leases.view import all_records
@@ -134,9 +136,9 @@ class Wait:
         """Return who keeps the devices that would do, as far as it can be seen."""
         wanted = set(self._request.candidates)
         found = [holder for key, holders in self._guard.barred.items() if key in wanted for holder in holders]
-        for seen in all_records(self._place):
-            if seen.live and seen.machine == self._machine_name:
-                found += [holder for holder in seen.holders() if holder.key in wanted]
+        seen = [each for each in all_records(self._place) if each.live and each.machine == self._machine_name]
+        # A child that was forked past Python may keep a dead process's locks: it is named then.
+        found += [holder for holder in holders_now(local_host(), seen) if holder.key in wanted]
         named = {holder.key for holder in found}
         if hold is not None:
             for claim in self._request.all_claims():

@@ -68,8 +68,9 @@ def test_a_forked_child(tmp_path: Path, how: str) -> None:
                 assert (holder.kind, holder.pid, holder.test) == ("leftover", child, "test_a.py::test_x")
                 assert holder.pid != parent
                 assert holder.program is not None
-                with pytest.raises(DeviceBusyError):
+                with pytest.raises(DeviceBusyError) as refused:
                     leaser.acquire([GROUP], "test_b.py::test_y", timeout_s=0)
+                assert KEY in str(refused.value)
         finally:
             os.kill(child, signal.SIGKILL)
     leaser.release(leaser.acquire([GROUP], "test_b.py::test_y", timeout_s=60))
