@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.choosing import choose
 from pytest_gpucoexist.model.groups import Group
-from pytest_gpucoexist.model.plan import Decision, DecisionOutcome
-from pytest_gpucoexist.model.requirement import Need
+from pytest_gpucoexist.model.plan import Decision, DecisionOutcome, decide
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_gpucoexist.model.machine import Machine
+    from pytest_gpucoexist.model.requirement import Need
 
 __all__ = ["Deal", "Devices", "deal", "decide_together", "of_each"]
 
@@ -50,15 +50,21 @@ def decide_together(decisions: Mapping[int, Decision | None], machine: Machine) 
     candidates = dict.fromkeys(key for each in groups.values() for group in each for key in group.candidates)
     if not candidates or deal(groups, machine) is not None:
         return None
-    ranks = len(known)
-    need = known[min(known)].need
+    return _too_few(known[min(known)].need, len(known), tuple(candidates), machine)
+
+
+def _too_few(need: Need, ranks: int, candidates: Sequence[str], machine: Machine) -> Decision:
+    """Say what is missing for all ranks together; what keeps further devices from them counts as it does for one."""
     together = replace(need, requirements=tuple(replace(each, count=each.count * ranks) for each in need.requirements))
-    ids = [gpu.id for key in candidates if (gpu := machine.gpu(key)) is not None]
-    reason = (
-        f"needs {together.describe()} ({need.describe()} for each of {ranks} ranks on this node); "
-        f"found {len(ids)}: {', '.join(ids)}"
-    )
-    return Decision(need=Need(requirements=together.requirements), outcome="missing", reason=reason)
+    wanted = f"needs {together.describe()}"
+    each = f"({need.describe()} for each of {ranks} ranks on this node)"
+    alone = decide(together, machine, stand_ins=True)
+    if alone.outcome == "run" or alone.reason is None:
+        ids = [gpu.id for key in candidates if (gpu := machine.gpu(key)) is not None]
+        return Decision(need=together, outcome="missing", reason=f"{wanted} {each}; found {', '.join(ids)}")
+    begins = alone.reason.startswith(f"{wanted};")
+    reason = f"{wanted} {each}{alone.reason.removeprefix(wanted)}" if begins else f"{alone.reason} {each}"
+    return Decision(need=together, outcome=alone.outcome, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,8 +43,23 @@ def test_what_is_there_for_all_runs_and_what_is_not_is_missing_on_all() -> None:
     assert together is not None
     assert together.outcome == "missing"
     assert together.reason == (
-        "needs 3 NVIDIA GPUs (1 NVIDIA GPU for each of 3 ranks on this node); found 2: nvidia0, nvidia1"
+        f"needs 3 NVIDIA GPUs (1 NVIDIA GPU for each of 3 ranks on this node); found {NVIDIA0} (fits), {NVIDIA1} (fits)"
     )
+
+
+def test_a_device_that_is_unfit_or_hidden_makes_it_unfit_or_masked_for_all() -> None:
+    """As it is for one test of several devices: an unfit card is no reason to skip."""
+    need = Need(requirements=(Requirement(vendor="nvidia"),))
+    for machine, outcome in (
+        (workstation(nvidia1={"fit": False}), "unfit"),
+        (workstation(nvidia1={"visible": False}), "masked"),
+    ):
+        decision = decide(need, machine, stand_ins=False)
+        assert decision.outcome == "run"
+        together = decide_together(dict.fromkeys(range(2), decision), machine)
+        assert together is not None
+        assert together.outcome == outcome
+        assert "(1 NVIDIA GPU for each of 2 ranks on this node)" in str(together.reason)
 
 
 def test_the_need_of_all_is_what_a_promise_is_compared_with() -> None:

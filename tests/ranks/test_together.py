@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.fixtures.machines import NVIDIA0, NVIDIA1
+from tests.fixtures.machines import AMD0, NVIDIA0, NVIDIA1
 from tests.ranks.running import Ranks, open_mpi, slurm, torchrun
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: ranks meet in its abstract namespace")
@@ -43,7 +43,7 @@ def test_each_rank_has_a_device_of_its_own(ranks: Ranks, launcher: object) -> No
         assert rank.status == 0, rank.text
         assert rank.outcomes == "2 passed, 2 skipped"
         assert "needs 4 NVIDIA GPUs with CUDA (2 NVIDIA GPUs with CUDA for each of 2 ranks" in rank.text
-        assert "needs 2 AMD GPUs with ROCm (1 AMD GPU with ROCm for each of 2 ranks on this node); found 1" in rank.text
+        assert "needs 2 AMD GPUs with ROCm (1 AMD GPU with ROCm for each of 2 ranks on this node); found" in rank.text
     assert {each["rank"]: each["keys"] for each in ranks.said} == {0: [NVIDIA0], 1: [NVIDIA1]}
     assert "2 ranks of " in ended[0].text
 
@@ -126,6 +126,32 @@ def test_a_wider_fixture_does_not_ask_for_tests_that_not_all_ranks_can_run(ranks
     ended = ranks.run(2)
     assert [rank.outcomes for rank in ended] == ["1 passed, 1 skipped"] * 2, ended[0].text
     assert {each["rank"]: each["keys"] for each in ranks.said} == {0: [NVIDIA0], 1: [NVIDIA1]}
+
+
+def test_a_device_that_one_rank_lost_is_lost_for_all(ranks: Ranks) -> None:
+    ranks.pytester.makepyfile(
+        f"""
+        import os, pytest
+        from pytest_gpucoexist.session.state import GPU_SESSION
+
+        @pytest.mark.cuda
+        def test_first(gpu, request, say):
+            say()
+            if os.environ["RANK"] == "1":
+                request.config.stash[GPU_SESSION].take_out({{"{NVIDIA1}": "dev.gone: it is gone"}})
+
+        @pytest.mark.cuda
+        def test_second(gpu): raise AssertionError
+
+        @pytest.mark.gpu
+        def test_third(gpu, say): say(keys=[gpu.pci_address])
+        """
+    )
+    ended = ranks.run(2)
+    for rank in ended:
+        assert rank.outcomes == "2 passed, 1 error", rank.text
+        assert "dev.gone: it is gone" in rank.text
+    assert {each["rank"]: each.get("keys") for each in ranks.said} == {0: [NVIDIA0], 1: [AMD0]}
 
 
 def test_a_fixture_that_fails_on_one_rank_holds_nobody_up(ranks: Ranks) -> None:

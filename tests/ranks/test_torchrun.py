@@ -128,9 +128,7 @@ def test_all_ranks_decide_alike_and_none_hangs(tmp_path: Path, python: str) -> N
     assert status == 0, "\n".join(printed)
     for text in printed:
         assert "5 passed, 4 skipped" in text, text
-        assert (
-            "needs 4 NVIDIA GPUs with CUDA (1 NVIDIA GPU with CUDA for each of 4 ranks on this node); found 2" in text
-        )
+        assert "needs 4 NVIDIA GPUs with CUDA (1 NVIDIA GPU with CUDA for each of 4 ranks on this node); found" in text
     said = job.said
     assert said.keys() == {"test_one_each", "test_cpu", "test_wider[0]", "test_wider[1]", "test_again"}
     for ranks in said.values():
