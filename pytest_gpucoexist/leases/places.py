@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -166,7 +165,11 @@ def _lockable(functions: str) -> bool:
 
 def _roots() -> tuple[str, ...]:
     # Not TMPDIR, nor the user's runtime folder: sessions of one user differ in both, and must meet.
-    return ("/tmp", "/var/tmp") if os.name == "posix" else (tempfile.gettempdir(),)
+    if os.name == "posix":
+        return ("/tmp", "/var/tmp")
+    import tempfile
+
+    return (tempfile.gettempdir(),)
 
 
 def _own(folder: str) -> str | None:

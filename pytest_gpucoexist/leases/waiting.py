@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.errors import DeviceBusyError
 from pytest_gpucoexist.host import local_host
 from pytest_gpucoexist.leases.kept import holders_now
+from pytest_gpucoexist.leases.kin import user_name
 from pytest_gpucoexist.leases.lease import Holder, Waiting
 from pytest_gpucoexist.leases.pursuit import AT_ONCE_S
 from pytest_gpucoexist.leases.view import all_records
@@ -138,14 +140,16 @@ class Wait:
         found = [holder for key, holders in self._guard.barred.items() if key in wanted for holder in holders]
         seen = [each for each in all_records(self._place) if each.live and each.machine == self._machine_name]
         # A child that was forked past Python may keep a dead process's locks: it is named then.
-        found += [holder for holder in holders_now(local_host(), seen) if holder.key in wanted]
+        here = local_host()
+        found += [holder for holder in holders_now(here, seen) if holder.key in wanted]
         named = {holder.key for holder in found}
         if hold is not None:
             for claim in self._request.all_claims():
                 if claim.key not in named and not hold.free(claim):
                     found.append(Holder(key=claim.key, kind="unknown"))
                     self._guard.doubt([claim.key])
-        return tuple(found)
+        users = {uid: user_name(here, uid) for uid in {each.uid for each in found if each.uid is not None}}
+        return tuple(each if each.uid is None or each.user else replace(each, user=users[each.uid]) for each in found)
 
     def describe(self, hold: Hold | None, turn: Turn | None) -> Waiting:
         """Return what people are told."""
@@ -162,6 +166,10 @@ def words(holder: Holder) -> str:
         who += f" ({holder.program})"
     if holder.user or holder.uid is not None:
         who += f" of {holder.user or f'user {holder.uid}'}"
+    if holder.kind != "lease" and holder.memory_bytes:
+        from pytest_gpucoexist.model.arguments import format_bytes
+
+        who += f" with {format_bytes(holder.memory_bytes)}"
     if holder.kind == "lease":
         return f"{holder.key} is held by {holder.test} in {who}" if holder.test else f"{holder.key} is held by {who}"
     if holder.kind == "leftover":

@@ -192,18 +192,18 @@ def test_two_users_share_a_folder(root: None, start: Start, folder: Path) -> Non
     for path in (folder, *folder.parents):
         if path.owner() == "root" and path != path.parent and "pytest" in str(path):
             path.chmod(path.stat().st_mode | 0o055)
-    one, two = start(uid=65534).ready(), start(uid=12345).ready()
+    one, two = start(uid=54321).ready(), start(uid=12345).ready()
     lease = one.ask("acquire", "test_a", [need([N0])])
-    assert (folder / "table").stat().st_uid == 65534
+    assert (folder / "table").stat().st_uid == 54321
     name, words = two.refusal("acquire", "test_b", [need([N0])], 0)
     assert name == "DeviceBusyError"
     assert "is held by test_a in process" in words
-    assert "of user 65534" in words
+    assert "of user 54321" in words
     waiting(two, "test_b", [N0])
     one.ask("release", lease[0])
     number = two.answer()[1][0]
     two.ask("release", number)
-    assert sorted(path.name for path in folder.iterdir()) == ["12345", "65534", "table"]
+    assert sorted(path.name for path in folder.iterdir()) == ["12345", "54321", "table"]
 
 
 def test_two_mount_namespaces_share_a_folder(root: None, start: Start, folder: Path) -> None:
