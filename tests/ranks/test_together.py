@@ -256,11 +256,13 @@ def test_off_leaves_each_rank_to_itself(ranks: Ranks) -> None:
 def test_pytest_inside_a_test_of_a_rank_is_no_rank(ranks: Ranks) -> None:
     ranks.pytester.makepyfile(
         test_outer="""
-        import pytest, subprocess, sys
+        import os, pytest, subprocess, sys
+
+        OFF = ["-p", "gpucoexist"] if "PYTEST_DISABLE_PLUGIN_AUTOLOAD" in os.environ else []
 
         @pytest.mark.cuda
         def test_outer(gpu):
-            command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--gpu-machine=machine.json"]
+            command = [sys.executable, "-m", "pytest", *OFF, "-p", "no:cacheprovider", "--gpu-machine=machine.json"]
             done = subprocess.run([*command, "test_inner.py"], capture_output=True, text=True, timeout=60)
             assert done.returncode == 0, done.stdout
             assert "ranks" not in done.stdout
