@@ -23,7 +23,7 @@ _RANKS = {"function": 0, "class": 1, "module": 2, "package": 3}
 _LEASED = {"class": "class_gpu", "module": "module_gpu", "session": "session_gpu", "worker": "session_gpu"}
 
 UnitNames = tuple["str | None", bool, bool]
-"""Of a test: its unit, whether that may be split, and whether a device is held for it by our own fixtures."""
+"""Of a test: its unit, whether that may be split, and whether devices are held for it between its tests."""
 
 
 def unit_names(items: Sequence[pytest.Item], gpu_items: Sequence[pytest.Item], lease: str) -> list[UnitNames]:
@@ -48,7 +48,7 @@ class _Finder:
         ours = wider_fixtures(item) if needs_gpu else ()
         if ours or leased is not None:
             widest = max((*ours, *([leased] if leased is not None else [])), key=WIDER_SCOPES.index)
-            return f"{widest.removesuffix('_gpu')} {scope_id(item, widest)}", True, bool(ours)
+            return f"{widest.removesuffix('_gpu')} {scope_id(item, widest)}", True, True
         scope = self._widest_scope(item)
         if scope == "function":
             return None, True, False

@@ -127,7 +127,7 @@ def test_a_lease_of_a_scope_keeps_its_gpu_tests_together(pytester: pytest.Pytest
             def test_cpu(self): pass
         """
     units = collected(pytester, text, lease)
-    assert units["test_gpu"][0] == unit
+    assert units["test_gpu"] == (unit, True, unit is not None)
     assert units["test_cpu"][0] is None
 
 
