@@ -68,7 +68,8 @@ def note(kind, value):
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
     if GPU_SESSION in config.stash:
-        note("held", dict(config.stash[GPU_SESSION].leaser.held()))
+        leaser = config.stash[GPU_SESSION]._leaser  # None where nobody asked for a device
+        note("held", {} if leaser is None else leaser.held())
 
 def wait_for(path):
     while not os.path.exists(os.path.join(HERE, path)):
