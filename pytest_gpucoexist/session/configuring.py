@@ -43,8 +43,6 @@ def configure(session: GpuSession) -> None:
             from pytest_gpucoexist.session.beside import DevicesBeside
 
             config.pluginmanager.register(DevicesBeside(), "gpucoexist-beside")
-        if options.dist == "auto" and getattr(config.option, "tx", None) and config.option.dist == "no":
-            config.option.dist = "load"  # `--tx` alone starts no workers, and any `--dist` would win over the plan
         if options.dist == "auto":
             _distribute(config)
         if _distributes(config):
