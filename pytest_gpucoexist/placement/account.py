@@ -56,6 +56,10 @@ class Account:
         if who in self._open:
             self._open[who] = [(device, share, now_s) for device, share, _ in self._open[who]]
 
+    def withdrawn(self, placed: Placed) -> None:
+        """Note that a test did not begin after all."""
+        self._open.pop((placed.worker.name, placed.test), None)
+
     def ended(self, placed: Placed, now_s: float) -> None:
         """Note that a test gave its devices back."""
         who = placed.worker.name, placed.test

@@ -125,6 +125,7 @@ class Plan:
     def cancel(self, placed: Placed, now_s: float) -> None:
         """Take a test off its worker that did not begin."""
         placed.worker.line.remove(placed)
+        self.account.withdrawn(placed)
         placed.worker.kind.ledger.release(placed.bookings)
         for each in placed.waits:
             each.heirs.remove(placed)
