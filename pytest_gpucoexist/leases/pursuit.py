@@ -88,7 +88,7 @@ class Pursuit:
                 chosen = self.attempt()
                 if chosen is not None:
                     return chosen
-                wait.check(self._trouble)
+                wait.check(self.hold, self._trouble)
                 waited_s = wait.elapsed_s
                 if waited_s >= next_s:
                     next_s = waited_s + _TELL_S

@@ -86,7 +86,7 @@ class Wait:
         """Whether it waits at all: who does not is not in the way of others either."""
         return self._limit_s != 0
 
-    def check(self, trouble: str = "") -> None:
+    def check(self, hold: Hold | None, trouble: str = "") -> None:
         """Raise DeviceBusyError when there is nothing to wait for, or not any longer.
 
         `trouble` says why nothing can be locked at all.
@@ -97,7 +97,7 @@ class Wait:
         if expired or (only_elsewhere and self._refuses_foreign):
             text = f"{self._request.owner}: no free device among {', '.join(sorted(self._request.candidates))}"
             text += (
-                f" ({trouble or '; '.join(map(words, self.holders(None))) or 'reserved for those who came earlier'})"
+                f" ({trouble or '; '.join(map(words, self.holders(hold))) or 'reserved for those who came earlier'})"
             )
             if self._request.inherits and not self._request.inherits_all:
                 text += "; a process that uses devices of its parent's lease does not wait for others"

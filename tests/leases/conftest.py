@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -12,7 +14,6 @@ from tests.machines import amd, machine, nvidia
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pytest_gpucoexist.leases.places import Place
     from pytest_gpucoexist.model.machine import Machine
@@ -56,3 +57,11 @@ def root() -> None:
     """Need the rights to become another user."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("needs root: to run as two users, or in a mount namespace of its own")
+
+
+@pytest.fixture
+def everybodys(root: None) -> Iterator[Path]:
+    """A folder that other users can reach: pytest's own temporary folders are closed to them."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chmod(name, 0o1777)
+        yield Path(name)

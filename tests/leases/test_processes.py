@@ -188,11 +188,9 @@ def test_waiters_follow_to_the_new_table(start: Start, folder: Path) -> None:
     assert last.answer()[1][1] == [[N0]]
 
 
-def test_two_users_share_a_folder(root: None, start: Start, folder: Path) -> None:
-    for path in (folder, *folder.parents):
-        if path.owner() == "root" and path != path.parent and "pytest" in str(path):
-            path.chmod(path.stat().st_mode | 0o055)
-    one, two = start(uid=54321).ready(), start(uid=12345).ready()
+def test_two_users_share_a_folder(start: Start, everybodys: Path) -> None:
+    folder = everybodys
+    one, two = (start(place=folder_place(folder), uid=uid).ready() for uid in (54321, 12345))
     lease = one.ask("acquire", "test_a", [need([N0])])
     assert (folder / "table").stat().st_uid == 54321
     name, words = two.refusal("acquire", "test_b", [need([N0])], 0)
@@ -349,3 +347,20 @@ def test_a_users_folder_that_is_removed_is_made_again(start: Start, folder: Path
     name, words = everybodys.refusal("acquire", "test_c", [need([N0])])
     assert name == "GpuCoexistError"
     assert "leases cannot be kept in" in words
+
+
+def test_a_folder_that_only_its_table_can_be_written_in_does_without_records(start: Start, everybodys: Path) -> None:
+    maker = start(place=folder_place(everybodys)).ready()
+    maker.ask("release", maker.ask("acquire", "made", [need([N0])])[0])
+    everybodys.chmod(0o755)
+    one, two = (start(place=folder_place(everybodys), uid=uid).ready() for uid in (54321, 12345))
+    lease = one.ask("acquire", "test_a", [need([N0])])
+    assert one.ask("token", lease[0]) is None
+    two.tell("acquire", "test_b", [need([N0])], 0.2)
+    two.waits()
+    status, name, words = two.answer()
+    assert (status, name) == ("error", "DeviceBusyError")
+    assert f"{N0} is locked by a process that left no record that can be read" in words
+    one.ask("release", lease[0])
+    assert two.ask("acquire", "test_b", [need([N0])])[1] == [[N0]]
+    assert [path.name for path in everybodys.iterdir() if path.is_dir()] == [str(os.geteuid())]
