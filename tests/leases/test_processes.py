@@ -364,3 +364,24 @@ def test_a_folder_that_only_its_table_can_be_written_in_does_without_records(sta
     one.ask("release", lease[0])
     assert two.ask("acquire", "test_b", [need([N0])])[1] == [[N0]]
     assert [path.name for path in everybodys.iterdir() if path.is_dir()] == [str(os.geteuid())]
+
+
+def test_a_network_namespace_has_a_sysfs_of_its_own_and_needs_the_folder(
+    root: None, start: Start, real: Machine, tmp_path: Path, folder: Path
+) -> None:
+    """The limit that every place names: a container like this is held back by the folder alone."""
+    import subprocess
+
+    inside = ("unshare", "--net", "--mount", "sh", "-c", 'mount -t sysfs none /sys && exec "$@"', "sh")
+    tried = subprocess.run([*inside, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"needs network and mount namespaces: {tried.stderr.strip()}")
+    key = real.gpus[0].key
+    (tmp_path / "other").mkdir()
+    places = [folder_place(path, functions="/sys/bus/pci/devices") for path in (folder, folder, tmp_path / "other")]
+    outside, sharing, alone = (
+        start(real, place, under=under).ready() for place, under in zip(places, ((), inside, inside), strict=True)
+    )
+    outside.ask("acquire", "test_a", [need([key])])
+    assert sharing.refusal("acquire", "test_b", [need([key])], 0)[0] == "DeviceBusyError"
+    assert alone.ask("acquire", "test_c", [need([key])], 0)[1] == [[key]]
