@@ -47,6 +47,7 @@ class Outcome:
     decisions_s: list[float]
     skipped: list[int]
     crashed: list[int]
+    ended_s: float
 
 
 @dataclass(eq=False)
@@ -125,6 +126,7 @@ class Simulation:
             decisions_s=self.decisions_s,
             skipped=self.skipped,
             crashed=self.crashed,
+            ended_s=self.now_s,
         )
 
     def _decide(self, _: None = None) -> None:

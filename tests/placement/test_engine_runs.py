@@ -139,7 +139,7 @@ def test_the_same_events_give_the_same_decisions(case: Case) -> None:
 def test_what_devices_did_adds_up(case: Case) -> None:
     engine = case.engine()
     outcome = case.run(engine)
-    end_s = max([end for *_, end in outcome.ran], default=0.0) + 1
+    end_s = outcome.ended_s
     told = engine.statistics(end_s)
     capacity = {(case.there.name, device.key): device.capacity_bytes or 1 for device in case.there.devices}
     for (site_name, key), busy_s in told.busy_s.items():
