@@ -143,7 +143,7 @@ class ControllerLink:
         where: list[str | None],
         needed: list[str] | None,
         option: str | None,
-        collecting: bool,  # noqa: FBT001  an argument of a message
+        collecting: bool,  # an argument of a message
     ) -> str:
         """Answer with the machine of this session, or, to a worker on another one, that it is on its own.
 
