@@ -44,7 +44,7 @@ def join_ranks(gpu_session: GpuSession, session: pytest.Session) -> Job | None:
     except GpuCoexistError as error:
         from pytest_gpucoexist.session.collecting import fail_collection
 
-        text = f"{place.size} ranks of {place.launcher} cannot go together: {error} (--gpu-ranks=off leaves each to itself)"
+        text = f"{place.size} ranks of {place.launcher} cannot go together: {error}. --gpu-ranks=off leaves each alone"
         fail_collection(session, "ranks", text)
         pytest.exit(text, returncode=pytest.ExitCode.TESTS_FAILED)
     os.environ[JOB] = place.job

@@ -158,7 +158,7 @@ WAITS = """
 @pytest.mark.parametrize("dying", [0, 1])
 def test_who_waits_inside_a_test_for_a_rank_that_died_is_interrupted(ranks: Ranks, dying: int) -> None:
     ranks.pytester.makepyfile(WAITS.format(dying=dying, wait="time.sleep(600)"))
-    ended = ranks.run(2, environ={"PYTEST_GPU_RANK_DEADLINE": "5"})
+    ended = ranks.run(2, environ={"PYTEST_GPU_RANK_DEADLINE": "8"})
     assert ended[1 - dying].status == 2, ended[1 - dying].text
     assert "KeyboardInterrupt" in ended[1 - dying].text
     assert {each["test"] for each in ranks.said} == {"test_collective"}
@@ -168,7 +168,7 @@ def test_who_waits_inside_a_test_for_a_rank_that_died_is_interrupted(ranks: Rank
 def test_a_wait_that_ignores_signals_ends_with_the_process(ranks: Ranks) -> None:
     wait = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]); time.sleep(600)"
     ranks.pytester.makepyfile(WAITS.format(dying=1, wait=wait))
-    ended = ranks.run(2, environ={"PYTEST_GPU_RANK_DEADLINE": "5"})
+    ended = ranks.run(2, environ={"PYTEST_GPU_RANK_DEADLINE": "8"})
     assert ended[0].status == 76, ended[0].text
     assert "rank 1 died; the test that ran here did not end: this process does" in ended[0].text
     assert "in test_collective" in ended[0].text
