@@ -7,10 +7,12 @@ did not come true is cancelled, and the worker passes it by when it gets there.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pytest_gpucoexist.placement.transport import CANCEL, RUN
 from pytest_gpucoexist.placement.values import Assignment
 
 if TYPE_CHECKING:
@@ -36,11 +38,15 @@ class Position:
 
 @dataclass(slots=True, kw_only=True)
 class Orders:
-    """What a worker is to be told: indices to append to its queue, positions to pass by, positions to run."""
+    """What a worker is to be told: indices to append to its queue, positions to pass by, positions to run.
+
+    `ends`: every scope ends where it passes by.
+    """
 
     indices: list[int] = field(default_factory=list)
     cancel: list[int] = field(default_factory=list)
     run: list[Position] = field(default_factory=list)
+    ends: bool = False
 
 
 class WorkerQueue:
@@ -102,6 +108,13 @@ class WorkerQueue:
                 return position
         return None
 
+    def unblock(self, name: str, test: int | None) -> None:
+        """Wait no more for what a worker held for a test, or (None) for any."""
+        for position in self.positions:
+            if position.blockers:
+                gone = {each for each in position.blockers if each[0] == name and test in {None, each[1]}}
+                position.blockers -= gone
+
     def crashed(self) -> int | None:
         """Say which test a worker that died is to be blamed on; None when it died idle.
 
@@ -133,13 +146,28 @@ class WorkerQueue:
 class QueuedWorker:
     """A worker that is up: its queue, and what became of it. `kind` is shared by workers that can run the same."""
 
-    __slots__ = ("kind", "node", "queue", "refusals", "shutdown", "unit")
+    __slots__ = ("kind", "name", "node", "queue", "refusals", "shutdown", "unit")
 
-    def __init__(self, node: Node, queue: WorkerQueue, kind: Hashable) -> None:
+    def __init__(self, name: str, node: Node, queue: WorkerQueue, kind: Hashable) -> None:
         """`node` is pytest-xdist's."""
+        self.name = name
         self.kind = kind
         self.node = node
         self.queue = queue
         self.shutdown: Callable[[], None] = node.shutdown
         self.unit: str | None = None
         self.refusals = 0
+
+    def tell(self, push: Callable[[str, str, object], None], orders: Orders) -> None:
+        """Send what is to be told; `push(worker, verb, value)` reaches a worker."""
+        if self.node.shutting_down:
+            return
+        with contextlib.suppress(OSError):  # it has died: that is told next, and what it was given goes back then
+            for number in orders.cancel:
+                push(self.name, CANCEL, [number, orders.ends])
+            for position in orders.run:
+                devices = () if position.assignment is None else position.assignment.devices
+                keys = [list(group) for group in devices]
+                push(self.name, RUN, [position.number, keys, position.waits, self.refusals])
+            if orders.indices:
+                self.node.send_runtest_some(orders.indices)

@@ -6,7 +6,6 @@ Nothing here waits: a worker that is to be told something is told by a message t
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpucoexist.placement.scheduler_avoided import Avoided
 from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue
 from pytest_gpucoexist.placement.timeline import Hold
-from pytest_gpucoexist.placement.transport import CANCEL, REFUSED, RUN, UNRUN
+from pytest_gpucoexist.placement.transport import REFUSED, UNRUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -59,6 +58,7 @@ class Run:
         self._clock = clock
         self._workers: dict[str, QueuedWorker] = {}
         self._avoided = Avoided(engine)
+        self._emptied = False
         self._sites: dict[str, str] = {}
         self._patient: set[int] = set()
         self._coming = coming
@@ -85,12 +85,12 @@ class Run:
                 return
             can_run = None if len(index_of) == len(self._ids) else frozenset(index_of)
             kind = place["site"], frozenset(place.get("only") or ()), can_run
-            worker = self._workers[name] = QueuedWorker(node, WorkerQueue(index_of), kind)
+            worker = self._workers[name] = QueuedWorker(name, node, WorkerQueue(index_of), kind)
             self._sites[name] = place["site"]
             self._engine.worker_up(name, can_run=can_run, **place)
             # pytest-xdist tells workers to end where a run stops early, and no hook says so: what is not granted by
             # then must not keep them waiting.
-            node.shutdown = lambda: self._close(name, worker)  # type: ignore[method-assign]
+            node.shutdown = lambda: self._close(worker)  # type: ignore[method-assign]
 
     def go_on(self) -> None:
         """Hand out what can be handed out now, and tell the workers."""
@@ -168,6 +168,7 @@ class Run:
 
     def _ran(self, name: str, worker: QueuedWorker, position: Position, said: Over, now_s: float) -> None:
         test = position.test
+        self._emptied = False
         if said[7] and position.assignment is not None:
             shares = {share.key: share.memory_bytes for share in position.assignment.shares}
             start_s = now_s - said[2] + said[3]
@@ -193,17 +194,17 @@ class Run:
     def _unblock(self, name: str, test: int | None) -> None:
         """Nobody waits any more for what a worker held for a test, or (None) for any."""
         for other in self._workers.values():
-            for position in other.queue.positions:
-                if position.blockers:
-                    position.blockers -= {
-                        each for each in position.blockers if each == (name, test) or (test is None and each[0] == name)
-                    }
+            other.queue.unblock(name, test)
 
     def _hand_out(self) -> None:
         now_s = self._clock()
         self._avoided.ask_again(now_s)
         made = self._engine.decide(now_s)
         if not made and self._avoided and not self._engine.is_done and self._nobody_runs():
+            if not self._emptied:
+                self._emptied = True
+                self._empty()
+                return
             # Everything that is left wants devices of other sessions: workers wait for them in the kernel's queues.
             self._patient.update(self._engine.pending)
             self._avoided.ask_again(now_s, at_once=True)
@@ -213,6 +214,16 @@ class Run:
             self._assign(assignment, orders.setdefault(assignment.worker, Orders()))
         for name, worker in tuple(self._workers.items()):
             self._complete(name, worker, orders.setdefault(name, Orders()), now_s)
+
+    def _empty(self) -> None:
+        """Have every worker give back what the scopes of earlier tests keep: it may be what the others were refused."""
+        for worker in self._workers.values():
+            queue, orders = worker.queue, Orders(ends=True)
+            queue.cancel_predictions(orders)
+            following = next((test for test in self._engine.pending if test in queue.index_of), None)
+            if orders.cancel and following is not None:  # the worker gets to a position when it knows the next
+                queue.predict(following, orders)
+                worker.tell(self._push, orders)
 
     def _assign(self, assignment: Assignment, orders: Orders) -> None:
         worker = self._workers[assignment.worker]
@@ -237,7 +248,7 @@ class Run:
             closes = queue.is_idle and not queue.is_closed and not self._engine.left
         if queue.positions and queue.positions[0] in orders.run:
             self._engine.started(name, queue.positions[0].test, now_s)
-        self._tell(name, worker, orders)
+        worker.tell(self._push, orders)
         if closes:
             worker.node.shutdown()
 
@@ -251,20 +262,7 @@ class Run:
         last = queue.positions[-1].test
         return next((test for test in self._engine.pending if test in queue.index_of and test != last), None)
 
-    def _tell(self, name: str, worker: QueuedWorker, orders: Orders) -> None:
-        if worker.node.shutting_down:
-            return
-        with contextlib.suppress(OSError):  # it has died: that is told next, and what it was given goes back then
-            for number in orders.cancel:
-                self._push(name, CANCEL, number)
-            for position in orders.run:
-                devices = () if position.assignment is None else position.assignment.devices
-                keys = [list(group) for group in devices]
-                self._push(name, RUN, [position.number, keys, position.waits, worker.refusals])
-            if orders.indices:
-                worker.node.send_runtest_some(orders.indices)
-
-    def _close(self, name: str, worker: QueuedWorker) -> None:
+    def _close(self, worker: QueuedWorker) -> None:
         """Let a worker end: what was granted runs, everything else is passed by."""
         with self._lock:
             queue = worker.queue
@@ -275,7 +273,7 @@ class Run:
                     if position.state in {"predicted", "assigned"}:
                         position.state = "cancelled"
                         orders.cancel.append(position.number)
-                self._tell(name, worker, orders)
+                worker.tell(self._push, orders)
             worker.shutdown()
 
     def _retire_surplus(self) -> None:
@@ -291,7 +289,7 @@ class Run:
                 kinds[worker.kind] -= 1
                 del self._workers[name]
                 self._engine.worker_down(name, self._clock())
-                self._close(name, worker)
+                self._close(worker)
 
     def _nobody_runs(self) -> bool:
         return all(worker.queue.is_idle for worker in self._workers.values())

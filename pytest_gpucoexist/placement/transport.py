@@ -43,7 +43,10 @@ RUN = "run"
 """
 
 CANCEL = "cancel"
-"""Controller → worker: this position was a prediction that did not come true."""
+"""Controller → worker: this position was a prediction that did not come true: [position, whether everything ends].
+
+With the latter, the worker tears down and gives back what its scopes keep: it has nothing to do, and others may wait.
+"""
 
 OPEN = "open"
 """Controller → worker: nothing is planned in this run; every position runs, as without a plan."""

@@ -27,6 +27,7 @@ class Words:
     def __init__(self) -> None:
         """Nothing has been said."""
         self._said: dict[int, Grant | None] = {}
+        self._ends: set[int] = set()
         self._refusals = 0
         self._changed = threading.Condition()
         self.is_open = False
@@ -40,10 +41,13 @@ class Words:
                 self._said[number] = Grant(keys=tuple(tuple(group) for group in keys), waits=waits)
                 self._changed.notify_all()
 
-    def cancel(self, number: int) -> None:
-        """Take a word that a position is to be passed by."""
+    def cancel(self, word: Sequence[Any]) -> None:
+        """Take a word that a position is to be passed by, and whether every scope ends there."""
+        number, ends = word
         with self._changed:
             self._said[number] = None
+            if ends:
+                self._ends.add(number)
             self._changed.notify_all()
 
     def open(self, _word: object) -> None:
@@ -63,6 +67,10 @@ class Words:
         with self._changed:
             self._refusals += 1
             self._said = {number: said for number, said in self._said.items() if said is None}
+
+    def ends(self, number: int) -> bool:
+        """Say whether every scope ends at a position that is passed by."""
+        return number in self._ends
 
     def wait(self, number: int) -> Grant | None:
         """Wait for the word about a position: a grant, or None for one that is to be passed by."""
@@ -121,8 +129,9 @@ class Gate:
         try:
             result = yield
             if grant is None or REFUSED in item.stash:
-                self._pass_by(item, nextitem)
-                self._leases.settle(nextitem)
+                following = None if self._words.ends(number) else nextitem
+                self._pass_by(item, following)
+                self._leases.settle(following)
             else:
                 self._last = item
             return result

@@ -41,6 +41,7 @@ class Stage:
     outside: set[str] = field(default_factory=set)
     now_s: float = 0.0
     keep_order: bool = False
+    keeps: bool = False
 
     def __post_init__(self) -> None:
         self.ids = [f"test_{test.id}" for test in self.tests]
@@ -60,7 +61,14 @@ class Stage:
         )
 
     def start(self, name: str, collection: list[str] | None = None) -> FakeWorker:
-        worker = FakeWorker(name=name, collection=collection or self.ids, outside=self.outside, log=self.log)
+        worker = FakeWorker(
+            name=name,
+            collection=collection or self.ids,
+            outside=self.outside,
+            log=self.log,
+            peers=self.workers,
+            keeps=self.keeps,
+        )
         self.workers[name] = worker
         self.run.add_worker(name, worker, worker.collection)
         return worker
@@ -150,6 +158,15 @@ def test_what_another_session_holds_is_waited_for_when_nothing_else_is_left(seed
     stage.outside.clear()
     stage.finish(chance)
     assert Counter(nodeid for _, nodeid, _ in stage.log) == Counter(stage.ids)
+
+
+def test_a_worker_without_a_test_gives_back_what_its_scopes_keep() -> None:
+    tests = [*(Test(id=number, demand=0) for number in range(6)), *(Test(id=number, demand=2) for number in (6, 7))]
+    stage = Stage(tests, keeps=True, keep_order=True)
+    stage.begin(4)
+    stage.finish()
+    assert Counter(nodeid for _, nodeid, _ in stage.log) == Counter(stage.ids)
+    assert stage.run.is_finished
 
 
 def test_a_prediction_does_not_run_before_it_is_granted() -> None:

@@ -38,6 +38,11 @@ class FakeWorker:
     following: int | None = None
     running: list[Any] | None = None
     is_over: bool = False
+    peers: dict[str, FakeWorker] = field(default_factory=dict)
+    keeps: bool = False
+    """Whether it holds the devices of a test until it runs the next one, as `--gpu-lease=worker` makes it."""
+    kept: set[str] = field(default_factory=set)
+    ends: set[int] = field(default_factory=set)
     is_dead: bool = False
     passed_by: list[tuple[str, str | None]] = field(default_factory=list)
 
@@ -58,7 +63,9 @@ class FakeWorker:
         if verb == RUN and value[3] == self.refusals:
             self.words[value[0]] = value
         elif verb == CANCEL:
-            self.words[value] = None
+            self.words[value[0]] = None
+            if value[1]:
+                self.ends.add(value[0])
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -92,19 +99,25 @@ class FakeWorker:
         word = self.words.pop(self.number)
         if word is None:
             following = None if self.following == _END else self.collection[self.following]
+            if self.number in self.ends:
+                self.kept.clear()
             self.passed_by.append((self.collection[self.at], following))
             self._left(run, UNRUN)
             return True
         wanted = {key for group in word[1] for key in group}
-        if wanted & self.outside:
+        others = {key for each in self.peers.values() if each is not self for key in each.kept}
+        blocked = wanted & (self.outside | others)
+        if blocked:
+            self.kept.clear()
             if word[2]:
                 self.words[self.number] = word
                 return False  # it waits in the kernel's queue
             self.refusals += 1
             self.words = {number: said for number, said in self.words.items() if said is None}
-            self._left(run, REFUSED, sorted(wanted & self.outside))
+            self._left(run, REFUSED, sorted(blocked))
             return True
         self.running = word
+        self.kept = set(self.keys) if self.keeps else set()
         run.began(self.collection[self.at])
         self.log.append((self.name, self.collection[self.at], self.keys))
         return True
