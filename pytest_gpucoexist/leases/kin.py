@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pytest_gpucoexist.leases.token import VARIABLE
 from pytest_gpucoexist.probes.attributes import text_or_none
 from pytest_gpucoexist.probes.reader import names_in
 
@@ -19,10 +20,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.host.base import Host
     from pytest_gpucoexist.probes.occupants import Occupant
 
-__all__ = ["TOKEN_VARIABLE", "Dead", "Kin", "Stat", "keepers", "user_name"]
-
-TOKEN_VARIABLE = "PYTEST_GPU_LEASE"
-"""What a holder gives to its children, so that they may use its devices."""
+__all__ = ["Dead", "Kin", "Stat", "keepers", "user_name"]
 
 # The inode of the namespace that the kernel starts with (PROC_PID_INIT_INO, include/linux/proc_ns.h).
 _FIRST_NAMESPACE = "pid:[4026531836]"
@@ -180,7 +178,7 @@ class Kin:
             environ = self._host.read_bytes(f"/proc/{pid}/environ", _ENVIRON_BYTES)
         except OSError:
             return False
-        variables = [each for each in environ.split(b"\0") if each.startswith(f"{TOKEN_VARIABLE}=".encode())]
+        variables = [each for each in environ.split(b"\0") if each.startswith(f"{VARIABLE}=".encode())]
         return any(dead.token.encode() in each for each in variables)
 
     @staticmethod

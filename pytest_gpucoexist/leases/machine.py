@@ -214,7 +214,7 @@ class MachineLeaser:
             return {key: given.lease.owner for given in self._leases.values() for key in given.hold.claims}
 
     def token(self, lease: Lease) -> str | None:
-        """Return what a child process finds in `PYTEST_GPU_LEASE` to use a lease; None where no record is kept."""
+        """Return what children find in `PYTEST_GPU_LEASE_TOKEN` to use a lease; None where no record is kept."""
         with self._lock:
             record = self._record
             if record is None or record.path is None or lease.number not in self._leases:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 __all__ = ["VARIABLE", "Inherited", "inherited", "token_text"]
 
-VARIABLE = "PYTEST_GPU_LEASE"
+VARIABLE = "PYTEST_GPU_LEASE_TOKEN"
 
 _TOKEN = re.compile(r"1:(\d{1,9}):([0-9a-f]{16}):(/.+)", re.DOTALL)
 

@@ -126,7 +126,7 @@ class Wait:
             held = "; ".join(words(holder) for holder in found if holder.key in self._request.candidates)
             raise DeviceBusyError(
                 f"{self._request.owner}: {held}, and that process waits for this one. Give the child the environment "
-                "variable PYTEST_GPU_LEASE of the test that starts it"
+                "variable PYTEST_GPU_LEASE_TOKEN of the test that starts it"
             )
 
     @property

@@ -1,9 +1,11 @@
-"""`PYTEST_GPU_LEASE`: what a test's children find in their environment, to use its devices and ask for nothing."""
+"""The token of a lease in the environment: a test's children use its devices by it, and ask for nothing."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.leases.token import VARIABLE
 
 if TYPE_CHECKING:
     from pytest_gpucoexist.leases.lease import Lease
@@ -11,7 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["export", "take_back", "token_of"]
 
-_VARIABLE = "PYTEST_GPU_LEASE"
 
 # What has been exported and not taken back, in order: of a test, of what it acquires late, of pytest inside a test.
 _exported: list[str] = []
@@ -28,9 +29,9 @@ def export(token: str | None) -> None:
     """Put a token into the environment of this process, until it is taken back."""
     if token is not None:
         if not _exported:
-            _before[:] = [os.environ.get(_VARIABLE)]
+            _before[:] = [os.environ.get(VARIABLE)]
         _exported.append(token)
-        os.environ[_VARIABLE] = token
+        os.environ[VARIABLE] = token
 
 
 def take_back(token: str | None) -> None:
@@ -42,6 +43,6 @@ def take_back(token: str | None) -> None:
     _exported.reverse()
     left = _exported[-1] if _exported else _before[0]
     if left is None:
-        os.environ.pop(_VARIABLE, None)
+        os.environ.pop(VARIABLE, None)
     else:
-        os.environ[_VARIABLE] = left
+        os.environ[VARIABLE] = left

@@ -176,7 +176,7 @@ def _lookup(config: pytest.Config, name: str) -> tuple[str, Any]:
         return f"--gpu-{name}", value
     variable = f"PYTEST_GPU_{name.replace('-', '_').upper()}"
     said = os.environ.get(variable)
-    if said is not None and not (name == "lease" and ":" in said):  # then it is the token of a test's own children
+    if said is not None:
         return variable, said
     value = config.getini(_ini(name))
     if isinstance(value, (list, tuple)):  # a TOML array, which pytest lets through

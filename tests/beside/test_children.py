@@ -24,16 +24,16 @@ NESTED = """
 
     @pytest.mark.cuda(memory="40 GiB", exclusive=True)
     def test_outer(gpu, gpu_env):
-        assert gpu_env["PYTEST_GPU_LEASE"] == os.environ["PYTEST_GPU_LEASE"]
+        assert gpu_env["PYTEST_GPU_LEASE_TOKEN"] == os.environ["PYTEST_GPU_LEASE_TOKEN"]
         done = subprocess.run(COMMAND, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "1 passed" in done.stdout
-        environ = {name: value for name, value in os.environ.items() if name != "PYTEST_GPU_LEASE"}
+        environ = {name: value for name, value in os.environ.items() if name != "PYTEST_GPU_LEASE_TOKEN"}
         done = subprocess.run(COMMAND, capture_output=True, text=True, env=environ)
-        assert "1 error" in done.stdout and "PYTEST_GPU_LEASE" in done.stdout, done.stdout
+        assert "1 error" in done.stdout and "PYTEST_GPU_LEASE_TOKEN" in done.stdout, done.stdout
 
     def test_nothing_is_left():
-        note("left", os.environ.get("PYTEST_GPU_LEASE"))
+        note("left", os.environ.get("PYTEST_GPU_LEASE_TOKEN"))
     """
 
 INNER = f"""
@@ -65,16 +65,30 @@ def test_what_the_caller_had_comes_back(suite: Suite) -> None:
         from conftest import note
 
         def test_it(cuda_gpu, gpu_leases):
-            mine = os.environ["PYTEST_GPU_LEASE"]
+            mine = os.environ["PYTEST_GPU_LEASE_TOKEN"]
             with gpu_leases.acquire("rocm"):
-                note("seen", os.environ["PYTEST_GPU_LEASE"] != mine)
-            note("seen", os.environ["PYTEST_GPU_LEASE"] == mine)
-            os.environ["PYTEST_GPU_LEASE"] = "of the test's own"
+                note("seen", os.environ["PYTEST_GPU_LEASE_TOKEN"] != mine)
+            note("seen", os.environ["PYTEST_GPU_LEASE_TOKEN"] == mine)
+            os.environ["PYTEST_GPU_LEASE_TOKEN"] = "of the test's own"
 
         def test_after():
-            note("after", os.environ["PYTEST_GPU_LEASE"])
+            note("after", os.environ["PYTEST_GPU_LEASE_TOKEN"])
         """
     )
-    suite.run(environ={"PYTEST_GPU_LEASE": "9:of nobody"}).assert_outcomes(passed=2)
+    suite.run(environ={"PYTEST_GPU_LEASE_TOKEN": "9:of nobody"}).assert_outcomes(passed=2)
     assert suite.noted("seen") == [True, True]
     assert suite.noted("after") == ["9:of nobody"]
+
+
+def test_the_token_is_in_no_options_way(suite: Suite) -> None:
+    suite.pytester.makepyfile(
+        """
+        import os
+        from conftest import note
+
+        def test_it(cuda_gpu):
+            note("seen", os.environ["PYTEST_GPU_LEASE"])
+        """
+    )
+    suite.run(environ={"PYTEST_GPU_LEASE": "module"}).assert_outcomes(passed=1)
+    assert suite.noted("seen") == ["module"]

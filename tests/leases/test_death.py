@@ -82,7 +82,7 @@ def a_holder(folder: Path, what: str) -> Iterator[tuple[subprocess.Popen[bytes],
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER.format(root=str(ROOT)), what, str(folder)],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTEST_GPU_LEASE": token},
+        env={**os.environ, "PYTEST_GPU_LEASE_TOKEN": token},
         start_new_session=True,
     )
     try:

@@ -48,7 +48,7 @@ lease = leaser.acquire([GROUP], "test_a.py::test_x")
 if what == "memory":
     take(folder, 4 << 30)
 elif what == "server":
-    os.environ["PYTEST_GPU_LEASE"] = leaser.token(lease)
+    os.environ["PYTEST_GPU_LEASE_TOKEN"] = leaser.token(lease)
     code = "import sys, time; from tests.fakes.driver import take; take(sys.argv[1], 3 << 30); time.sleep(120)"
     subprocess.Popen([sys.executable, "-c", code, folder])
 print("holds", flush=True)

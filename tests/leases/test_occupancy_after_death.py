@@ -93,7 +93,7 @@ def test_a_daemon_that_kept_the_token_is_known_by_it() -> None:
         ("1:3:5f1c9a7e:/run/g/0/600.json", "leftover"),
         ("1:3:77777777:/run/g/0/600.json", "elsewhere"),
     ):
-        environ = f"HOME=/root\0PYTEST_GPU_LEASE={token}\0LANG=C\0"
+        environ = f"HOME=/root\0PYTEST_GPU_LEASE_TOKEN={token}\0LANG=C\0"
         (holder,) = left(machine.with_file("/proc/610/environ", environ), board(NVIDIA, User(610, GIB)))
         assert holder.kind == kind
 

@@ -91,7 +91,7 @@ def test_who_died_is_named_by_the_record_that_is_left(tmp_path: Path) -> None:
     assert (holder.kind, holder.pid, holder.memory_bytes) == ("leftover", pid, 4 * GIB)
     assert (holder.session, holder.test) == ("s1", "test_a.py::test_x")
     orphan = with_process(workstation(), 4242, "server").with_file(
-        "/proc/4242/environ", f"PYTEST_GPU_LEASE=1:1:{nonce}:{tmp_path}/0/{pid}.json\0"
+        "/proc/4242/environ", f"PYTEST_GPU_LEASE_TOKEN=1:1:{nonce}:{tmp_path}/0/{pid}.json\0"
     )
     (holder,) = ask(tmp_path, orphan, board(NVIDIA, User(4242, 4 * GIB)))
     assert (holder.kind, holder.pid, holder.program) == ("leftover", 4242, "server")
