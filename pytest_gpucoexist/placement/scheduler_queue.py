@@ -12,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pytest_gpucoexist.placement.engine.values import Assignment
 from pytest_gpucoexist.placement.transport import CANCEL, RUN
-from pytest_gpucoexist.placement.values import Assignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

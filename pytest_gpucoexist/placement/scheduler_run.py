@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pytest_gpucoexist.placement.engine import Engine
+    from pytest_gpucoexist.placement.engine.values import Assignment, Statistics
     from pytest_gpucoexist.placement.scheduler import Node
     from pytest_gpucoexist.placement.scheduler_queue import Position
     from pytest_gpucoexist.placement.transport import Over
-    from pytest_gpucoexist.placement.values import Assignment, Statistics
 
 __all__ = ["Run"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.placement.engine import Engine
-from pytest_gpucoexist.placement.values import Demand, Device, Site, Test, Unit
+from pytest_gpucoexist.placement.engine.values import Demand, Device, Site, Test, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

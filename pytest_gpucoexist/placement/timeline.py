@@ -11,7 +11,7 @@ from pytest_gpucoexist.model.timeline import DeviceTime, Held, Timeline, Waited
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_gpucoexist.placement.values import Wait
+    from pytest_gpucoexist.placement.engine.values import Wait
 
 __all__ = ["Hold", "timeline_of"]
 

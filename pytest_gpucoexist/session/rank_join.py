@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
-from pytest_gpucoexist.placement.rank_job import Hello
-from pytest_gpucoexist.placement.rank_wire import is_possible
-from pytest_gpucoexist.placement.ranks import JOB, RankPlace, rank_of, view_of
+from pytest_gpucoexist.placement.ranks.job import Hello
+from pytest_gpucoexist.placement.ranks.place import JOB, RankPlace, rank_of, view_of
+from pytest_gpucoexist.placement.ranks.wire import is_possible
 
 if TYPE_CHECKING:
-    from pytest_gpucoexist.placement.rank_job import Job
+    from pytest_gpucoexist.placement.ranks.job import Job
     from pytest_gpucoexist.session.state import GpuSession
 
 __all__ = ["join_ranks"]
@@ -55,7 +55,7 @@ def _met(gpu_session: GpuSession, place: RankPlace, hello: Hello, deadline_s: fl
     from pytest_gpucoexist.session.rank_leaser import GroupLeases, RankLeaser
 
     if place.local_rank:
-        from pytest_gpucoexist.placement.rank_member import Member
+        from pytest_gpucoexist.placement.ranks.member import Member
         from pytest_gpucoexist.session.rank_link import RankLink
 
         member = Member(place, hello, deadline_s)
@@ -65,7 +65,7 @@ def _met(gpu_session: GpuSession, place: RankPlace, hello: Hello, deadline_s: fl
         gpu_session.rank_leaser = RankLeaser(member, gpu_session.leaser)
         _own_files(gpu_session, place, said["same_files"])
         return member
-    from pytest_gpucoexist.placement.rank_leader import Leader
+    from pytest_gpucoexist.placement.ranks.leader import Leader
     from pytest_gpucoexist.session.rank_link import serve_machine
     from pytest_gpucoexist.session.ranks import resolve_begin
 

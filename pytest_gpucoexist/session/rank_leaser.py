@@ -16,15 +16,15 @@ from pytest_gpucoexist.errors import GpuCoexistError, error_named
 from pytest_gpucoexist.leases.lease import Lease, Share
 from pytest_gpucoexist.model.codec import decode, encode
 from pytest_gpucoexist.model.groups import Group
-from pytest_gpucoexist.placement.rank_decisions import deal, of_each
+from pytest_gpucoexist.placement.ranks.decisions import deal, of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_gpucoexist.leases.lease import Leaser, OnWait
     from pytest_gpucoexist.model.machine import Machine
-    from pytest_gpucoexist.placement.rank_job import Job
-    from pytest_gpucoexist.placement.rank_leader import Leader
+    from pytest_gpucoexist.placement.ranks.job import Job
+    from pytest_gpucoexist.placement.ranks.leader import Leader
 
 __all__ = ["GroupLeases", "RankLeaser"]
 

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_gpucoexist.model.machine import Machine
-    from pytest_gpucoexist.placement.rank_leader import Leader
-    from pytest_gpucoexist.placement.rank_member import Member
+    from pytest_gpucoexist.placement.ranks.leader import Leader
+    from pytest_gpucoexist.placement.ranks.member import Member
     from pytest_gpucoexist.session.state import GpuSession
 
 __all__ = ["RankLink", "serve_machine"]

@@ -1,7 +1,7 @@
 """A job of several pytest processes (torchrun, mpirun, srun): all ranks of a node decide and hold devices together.
 
 A rank that skipped alone, failed alone before its test, or had no device where others have one would leave them waiting
-in a collective. So every test begins on all ranks or on none: `rank_board` has the steps.
+in a collective. So every test begins on all ranks or on none: `ranks.board` has the steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from pytest_gpucoexist.errors import GpuCoexistError, error_named
 from pytest_gpucoexist.model.codec import decode, encode
 from pytest_gpucoexist.model.plan import Decision
-from pytest_gpucoexist.placement.rank_decisions import decide_together
+from pytest_gpucoexist.placement.ranks.decisions import decide_together
 from pytest_gpucoexist.session.protocol import HOLD_ERROR, REFUSED
 from pytest_gpucoexist.session.state import DECISION
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
     from pytest_gpucoexist.model.requirement import Need
-    from pytest_gpucoexist.placement.rank_job import Job
-    from pytest_gpucoexist.placement.rank_leader import Leader
+    from pytest_gpucoexist.placement.ranks.job import Job
+    from pytest_gpucoexist.placement.ranks.leader import Leader
     from pytest_gpucoexist.session.rank_watch import RankWatch
     from pytest_gpucoexist.session.state import GpuSession
 
@@ -107,7 +107,7 @@ class RankProtocol:
 
     def pytest_unconfigure(self) -> None:
         """End the job in this process."""
-        from pytest_gpucoexist.placement.ranks import JOB
+        from pytest_gpucoexist.placement.ranks.place import JOB
 
         self._job.close()
         os.environ.pop(JOB, None)

@@ -8,12 +8,12 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.placement.engine import Engine
-from pytest_gpucoexist.placement.values import Demand, Test, Unit
+from pytest_gpucoexist.placement.engine.values import Demand, Test, Unit
 from tests.benchmarks.running import Row
 from tests.placement.simulated import group, machine, site
 
 if TYPE_CHECKING:
-    from pytest_gpucoexist.placement.values import Site
+    from pytest_gpucoexist.placement.engine.values import Site
 
 __all__ = ["decisions"]
 

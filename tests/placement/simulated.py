@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.machine import Gpu, Machine
 from pytest_gpucoexist.model.requirement import Requirement
-from pytest_gpucoexist.placement.values import Assignment, Demand, Device, Site, Test
+from pytest_gpucoexist.placement.engine.values import Assignment, Demand, Device, Site, Test
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,12 +9,12 @@ import pytest
 
 from pytest_gpucoexist.model.requirement import Need, Requirement
 from pytest_gpucoexist.placement.durations import Durations, cache_key
+from pytest_gpucoexist.placement.engine.values import Assignment, Wait
 from pytest_gpucoexist.placement.grant import Grant
 from pytest_gpucoexist.placement.scheduler_queue import Orders, WorkerQueue
 from pytest_gpucoexist.placement.suite import Suite
 from pytest_gpucoexist.placement.timeline import Hold, timeline_of
 from pytest_gpucoexist.placement.transport import Table, TableUnit, code_bytes
-from pytest_gpucoexist.placement.values import Assignment, Wait
 from pytest_gpucoexist.placement.worker import Words
 from pytest_gpucoexist.reports.timeline import timeline_html, timeline_lines, timeline_markdown
 from pytest_gpucoexist.session.units import unit_names

@@ -12,8 +12,8 @@ from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.machine import Gpu, Machine
 from pytest_gpucoexist.model.requirement import Requirement
 from pytest_gpucoexist.placement.engine import Engine
+from pytest_gpucoexist.placement.engine.values import Demand, Device, Site, Test, Unit
 from pytest_gpucoexist.placement.scheduler_run import Run
-from pytest_gpucoexist.placement.values import Demand, Device, Site, Test, Unit
 from tests.placement.xdist_fakes import FakeWorker
 
 KEYS = ("a", "b", "c", "d")

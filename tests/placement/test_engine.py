@@ -10,7 +10,7 @@ from hypothesis import given
 from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.requirement import Requirement
 from pytest_gpucoexist.placement.engine import Engine
-from pytest_gpucoexist.placement.values import Assignment, Demand, Device, Site, Test, Unit
+from pytest_gpucoexist.placement.engine.values import Assignment, Demand, Device, Site, Test, Unit
 from tests.placement.simulated import Simulation, Times, group, machine, site
 from tests.placement.test_engine_runs import MANY, Case, cases
 

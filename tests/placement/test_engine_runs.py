@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from pytest_gpucoexist.placement.engine import Engine
-from pytest_gpucoexist.placement.values import Demand, Site, Test, Unit
+from pytest_gpucoexist.placement.engine.values import Demand, Site, Test, Unit
 from tests.placement.simulated import Outcome, Simulation, Times, group, machine, site
 
 

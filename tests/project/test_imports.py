@@ -81,7 +81,7 @@ def test_imports_point_one_way(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in _modules() if _area(path) in {"plugin", "session", "leases", "__init__"}],
+    [path for path in _modules() if _area(path) in {"plugin", "session", "leases", "placement", "__init__"}],
     ids=lambda path: str(path.relative_to(PACKAGE)),
 )
 def test_what_pytest_loads_takes_no_module_from_its_package(path: Path) -> None:
@@ -95,6 +95,9 @@ def test_what_pytest_loads_takes_no_module_from_its_package(path: Path) -> None:
     assert taken == []
 
 
+DOES_IO = {"os", "io", "pathlib", "subprocess", "socket", "ctypes", "tempfile", "shutil", "fcntl", "mmap"}
+
+
 @pytest.mark.parametrize("path", sorted((PACKAGE / "model").rglob("*.py")), ids=lambda path: path.stem)
 def test_the_model_imports_only_packaging_beside_the_standard_library_and_does_no_io(path: Path) -> None:
     outside = []
@@ -102,9 +105,25 @@ def test_the_model_imports_only_packaging_beside_the_standard_library_and_does_n
         top = name.split(".")[0]
         if top not in sys.stdlib_module_names | {"pytest_gpucoexist", "packaging"}:
             outside.append(f"line {line}: {name}")
-        if top in {"os", "io", "pathlib", "subprocess", "socket", "ctypes", "tempfile", "shutil"}:
+        if top in DOES_IO:
             outside.append(f"line {line}: {name} does I/O")
     assert outside == []
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "placement" / "engine").rglob("*.py")), ids=lambda path: path.stem)
+def test_the_engine_is_pure_and_knows_nobody(path: Path) -> None:
+    """No I/O, no clock, no thread, chance only from a seed, and nothing of the package but values."""
+    ours = tuple(f"pytest_gpucoexist.{name}" for name in ("placement.engine", "leases.lease", "model", "errors"))
+    impure = DOES_IO | {"time", "datetime", "threading", "sys"}
+    wrong = []
+    for name, line in _imports(path):
+        top = name.split(".")[0]
+        if top in impure or not (top in sys.stdlib_module_names or name.startswith(ours)):
+            wrong.append(f"line {line}: {name}")
+    assert wrong == []
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    assert calls.isdisjoint({"open", "print", "input", "random.random", "random.shuffle", "random.choice"})
 
 
 def test_only_hosts_open_the_system() -> None:

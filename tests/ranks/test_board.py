@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpucoexist.errors import GpuCoexistError
-from pytest_gpucoexist.placement.rank_board import Answer, Board, Step
-from pytest_gpucoexist.placement.rank_job import Hello, difference
-from pytest_gpucoexist.placement.rank_wire import Connection, address_of, connect, is_possible, listen, peer_uid
+from pytest_gpucoexist.placement.ranks.board import Answer, Board, Step
+from pytest_gpucoexist.placement.ranks.job import Hello, difference
+from pytest_gpucoexist.placement.ranks.wire import Connection, address_of, connect, is_possible, listen, peer_uid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

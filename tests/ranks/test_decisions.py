@@ -11,7 +11,7 @@ from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.machine import NumaNode
 from pytest_gpucoexist.model.plan import Decision, decide
 from pytest_gpucoexist.model.requirement import Need, Requirement
-from pytest_gpucoexist.placement.rank_decisions import deal, decide_together, of_each
+from pytest_gpucoexist.placement.ranks.decisions import deal, decide_together, of_each
 from tests.fixtures.machines import AMD0, INTEL0, NVIDIA0, NVIDIA1, workstation
 
 MACHINE = workstation()

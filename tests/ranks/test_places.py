@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpucoexist.placement.ranks import JOB, rank_of, tasks_per_node, view_of
+from pytest_gpucoexist.placement.ranks.place import JOB, rank_of, tasks_per_node, view_of
 from tests.ranks.running import open_mpi, slurm, torchrun
 
 PARENT = 4711

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.crew import Kind
-from pytest_gpucoexist.placement.ledger import Ledger
+from pytest_gpucoexist.placement.engine.crew import Kind
+from pytest_gpucoexist.placement.engine.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from pytest_gpucoexist.placement.needs import Need
-    from pytest_gpucoexist.placement.pools import Pools
-    from pytest_gpucoexist.placement.values import Site
+    from pytest_gpucoexist.placement.engine.needs import Need
+    from pytest_gpucoexist.placement.engine.pools import Pools
+    from pytest_gpucoexist.placement.engine.values import Site
 
 __all__ = ["Machines"]
 

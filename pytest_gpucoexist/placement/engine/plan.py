@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.crew import Placed, Worker, closes
-from pytest_gpucoexist.placement.values import Assignment, Share
+from pytest_gpucoexist.placement.engine.crew import Placed, Worker, closes
+from pytest_gpucoexist.placement.engine.values import Assignment, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_gpucoexist.placement.account import Account
-    from pytest_gpucoexist.placement.ledger import Booking, Ledger
-    from pytest_gpucoexist.placement.machines import Machines
-    from pytest_gpucoexist.placement.needs import Chosen, Need
-    from pytest_gpucoexist.placement.pools import Pools, UnitState
+    from pytest_gpucoexist.placement.engine.account import Account
+    from pytest_gpucoexist.placement.engine.ledger import Booking, Ledger
+    from pytest_gpucoexist.placement.engine.machines import Machines
+    from pytest_gpucoexist.placement.engine.needs import Chosen, Need
+    from pytest_gpucoexist.placement.engine.pools import Pools, UnitState
 
 __all__ = ["Plan"]
 

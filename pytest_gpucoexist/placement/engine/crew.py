@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.needs import Need
+from pytest_gpucoexist.placement.engine.needs import Need
 
 if TYPE_CHECKING:
-    from pytest_gpucoexist.placement.ledger import Booking, Ledger
-    from pytest_gpucoexist.placement.pools import UnitState
-    from pytest_gpucoexist.placement.values import Assignment
+    from pytest_gpucoexist.placement.engine.ledger import Booking, Ledger
+    from pytest_gpucoexist.placement.engine.pools import UnitState
+    from pytest_gpucoexist.placement.engine.values import Assignment
 
 __all__ = ["Kind", "Placed", "Worker", "closes"]
 

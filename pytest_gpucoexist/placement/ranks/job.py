@@ -3,7 +3,7 @@
     member → leader   {"number": n, "verb": …, "value": …}      number 0: nothing is to be answered
     leader → member   {"number": n, "kind": "ok" | "error" | "stop" | "broken", "value": …}
 
-`hello` compares what the ranks collected before anything runs. The verbs of `rank_board` are steps, which all ranks
+`hello` compares what the ranks collected before anything runs. The verbs of `board` are steps, which all ranks
 take together; others are answered at once, by whoever registered them with the leader.
 """
 
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_gpucoexist.placement.rank_board import Answer, Verb
-    from pytest_gpucoexist.placement.ranks import RankPlace
+    from pytest_gpucoexist.placement.ranks.board import Answer, Verb
+    from pytest_gpucoexist.placement.ranks.place import RankPlace
 
 __all__ = ["HELLO", "STEPS", "Hello", "Job", "difference"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_gpucoexist.placement.crew import Placed, Worker
-    from pytest_gpucoexist.placement.values import Device, Site
+    from pytest_gpucoexist.placement.engine.crew import Placed, Worker
+    from pytest_gpucoexist.placement.engine.values import Device, Site
 
 __all__ = ["Booking", "Ledger"]
 

@@ -8,14 +8,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.errors import GpuCoexistError
-from pytest_gpucoexist.placement.rank_board import Answer, Board, Step, Verb
-from pytest_gpucoexist.placement.rank_job import HELLO, STEPS, Hello, Job, difference
-from pytest_gpucoexist.placement.rank_wire import Connection, address_of, listen, peer_uid
+from pytest_gpucoexist.placement.ranks.board import Answer, Board, Step, Verb
+from pytest_gpucoexist.placement.ranks.job import HELLO, STEPS, Hello, Job, difference
+from pytest_gpucoexist.placement.ranks.wire import Connection, address_of, listen, peer_uid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pytest_gpucoexist.placement.ranks import RankPlace
+    from pytest_gpucoexist.placement.ranks.place import RankPlace
 
 __all__ = ["Leader"]
 

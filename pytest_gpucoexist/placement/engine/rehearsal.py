@@ -10,15 +10,15 @@ import random
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.account import Account
-from pytest_gpucoexist.placement.policy import decide
-from pytest_gpucoexist.placement.urgency import usual
+from pytest_gpucoexist.placement.engine.account import Account
+from pytest_gpucoexist.placement.engine.policy import decide
+from pytest_gpucoexist.placement.engine.urgency import usual
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_gpucoexist.placement.plan import Plan
-    from pytest_gpucoexist.placement.urgency import Urgency
+    from pytest_gpucoexist.placement.engine.plan import Plan
+    from pytest_gpucoexist.placement.engine.urgency import Urgency
 
 __all__ = ["best_urgency", "bound_s", "rehearse"]
 

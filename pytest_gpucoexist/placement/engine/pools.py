@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from pytest_gpucoexist.placement.urgency import Urgency
-    from pytest_gpucoexist.placement.values import Test, Unit
+    from pytest_gpucoexist.placement.engine.urgency import Urgency
+    from pytest_gpucoexist.placement.engine.values import Test, Unit
 
 __all__ = ["UNKNOWN_S", "Pool", "Pools", "UnitState", "first_of"]
 

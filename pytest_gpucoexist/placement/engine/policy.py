@@ -8,15 +8,15 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.pools import first_of
-from pytest_gpucoexist.placement.units import UnitSteps
+from pytest_gpucoexist.placement.engine.pools import first_of
+from pytest_gpucoexist.placement.engine.units import UnitSteps
 
 if TYPE_CHECKING:
-    from pytest_gpucoexist.placement.crew import Kind, Worker
-    from pytest_gpucoexist.placement.needs import Chosen, Need
-    from pytest_gpucoexist.placement.plan import Plan
-    from pytest_gpucoexist.placement.pools import Entry, Pool, UnitState
-    from pytest_gpucoexist.placement.values import Assignment
+    from pytest_gpucoexist.placement.engine.crew import Kind, Worker
+    from pytest_gpucoexist.placement.engine.needs import Chosen, Need
+    from pytest_gpucoexist.placement.engine.plan import Plan
+    from pytest_gpucoexist.placement.engine.pools import Entry, Pool, UnitState
+    from pytest_gpucoexist.placement.engine.values import Assignment
 
 __all__ = ["decide"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.values import Idle, Interval, Statistics, Wait
+from pytest_gpucoexist.placement.engine.values import Idle, Interval, Statistics, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_gpucoexist.placement.crew import Placed, Worker
-    from pytest_gpucoexist.placement.ledger import Ledger
-    from pytest_gpucoexist.placement.pools import UnitState
+    from pytest_gpucoexist.placement.engine.crew import Placed, Worker
+    from pytest_gpucoexist.placement.engine.ledger import Ledger
+    from pytest_gpucoexist.placement.engine.pools import UnitState
 
 __all__ = ["Account"]
 

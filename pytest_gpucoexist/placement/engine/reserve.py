@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.crew import Worker
+from pytest_gpucoexist.placement.engine.crew import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pytest_gpucoexist.placement.ledger import Booking, Ledger
-    from pytest_gpucoexist.placement.needs import Chosen, Need
+    from pytest_gpucoexist.placement.engine.ledger import Booking, Ledger
+    from pytest_gpucoexist.placement.engine.needs import Chosen, Need
 
 __all__ = ["earliest", "ends_s"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_gpucoexist.placement.machines import Machines
+    from pytest_gpucoexist.placement.engine.machines import Machines
 
 __all__ = ["Urgency", "in_order", "usual"]
 

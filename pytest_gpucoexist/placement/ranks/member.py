@@ -8,14 +8,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.errors import GpuCoexistError
-from pytest_gpucoexist.placement.rank_job import HELLO, Hello, Job
-from pytest_gpucoexist.placement.rank_wire import address_of, connect
+from pytest_gpucoexist.placement.ranks.job import HELLO, Hello, Job
+from pytest_gpucoexist.placement.ranks.wire import address_of, connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_gpucoexist.placement.rank_board import Answer, Verb
-    from pytest_gpucoexist.placement.ranks import RankPlace
+    from pytest_gpucoexist.placement.ranks.board import Answer, Verb
+    from pytest_gpucoexist.placement.ranks.place import RankPlace
 
 __all__ = ["Member"]
 

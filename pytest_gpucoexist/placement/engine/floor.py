@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.crew import Placed, closes
-from pytest_gpucoexist.placement.reserve import earliest
+from pytest_gpucoexist.placement.engine.crew import Placed, closes
+from pytest_gpucoexist.placement.engine.reserve import earliest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_gpucoexist.placement.crew import Kind, Worker
-    from pytest_gpucoexist.placement.ledger import Booking, Ledger
-    from pytest_gpucoexist.placement.needs import Chosen, Need
-    from pytest_gpucoexist.placement.plan import Plan
+    from pytest_gpucoexist.placement.engine.crew import Kind, Worker
+    from pytest_gpucoexist.placement.engine.ledger import Booking, Ledger
+    from pytest_gpucoexist.placement.engine.needs import Chosen, Need
+    from pytest_gpucoexist.placement.engine.plan import Plan
 
 __all__ = ["DEEPEST", "DEEP_S", "MOST_KEPT", "NEAR_S", "Floor"]
 

@@ -10,8 +10,8 @@ from pytest_gpucoexist.model.groups import Group
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pytest_gpucoexist.placement.ledger import Ledger
-    from pytest_gpucoexist.placement.values import Demand
+    from pytest_gpucoexist.placement.engine.ledger import Ledger
+    from pytest_gpucoexist.placement.engine.values import Demand
 
 __all__ = ["Chosen", "Need", "Part"]
 

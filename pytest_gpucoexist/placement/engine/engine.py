@@ -16,21 +16,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.account import Account
-from pytest_gpucoexist.placement.crew import Worker
-from pytest_gpucoexist.placement.machines import Machines
-from pytest_gpucoexist.placement.plan import Plan
-from pytest_gpucoexist.placement.policy import decide
-from pytest_gpucoexist.placement.pools import Pools
-from pytest_gpucoexist.placement.urgency import in_order, usual
-from pytest_gpucoexist.placement.values import Downed
+from pytest_gpucoexist.placement.engine.account import Account
+from pytest_gpucoexist.placement.engine.crew import Worker
+from pytest_gpucoexist.placement.engine.machines import Machines
+from pytest_gpucoexist.placement.engine.plan import Plan
+from pytest_gpucoexist.placement.engine.policy import decide
+from pytest_gpucoexist.placement.engine.pools import Pools
+from pytest_gpucoexist.placement.engine.urgency import in_order, usual
+from pytest_gpucoexist.placement.engine.values import Downed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from pytest_gpucoexist.placement.crew import Placed
-    from pytest_gpucoexist.placement.urgency import Urgency
-    from pytest_gpucoexist.placement.values import Assignment, Site, Statistics, Test, Unit
+    from pytest_gpucoexist.placement.engine.crew import Placed
+    from pytest_gpucoexist.placement.engine.urgency import Urgency
+    from pytest_gpucoexist.placement.engine.values import Assignment, Site, Statistics, Test, Unit
 
 __all__ = ["Engine"]
 
@@ -207,7 +207,7 @@ class Engine:
         return tuple(decide(self._plan, now_s))
 
     def _rehearse(self) -> None:
-        from pytest_gpucoexist.placement.rehearsal import best_urgency
+        from pytest_gpucoexist.placement.engine.rehearsal import best_urgency
 
         better = best_urgency(self._plan)
         if better is not None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.placement.floor import DEEP_S, DEEPEST, Floor
+from pytest_gpucoexist.placement.engine.floor import DEEP_S, DEEPEST, Floor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_gpucoexist.placement.crew import Kind, Placed, Worker
-    from pytest_gpucoexist.placement.needs import Chosen, Need
-    from pytest_gpucoexist.placement.plan import Plan
-    from pytest_gpucoexist.placement.pools import UnitState
-    from pytest_gpucoexist.placement.values import Assignment
+    from pytest_gpucoexist.placement.engine.crew import Kind, Placed, Worker
+    from pytest_gpucoexist.placement.engine.needs import Chosen, Need
+    from pytest_gpucoexist.placement.engine.plan import Plan
+    from pytest_gpucoexist.placement.engine.pools import UnitState
+    from pytest_gpucoexist.placement.engine.values import Assignment
 
 __all__ = ["UnitSteps"]
 

@@ -1,0 +1,1 @@
+"""Several pytest processes that a launcher started together: who they are, how they speak, what all decide."""
