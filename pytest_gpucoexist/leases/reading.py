@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Seen", "SeenLease", "SeenWait", "holders_of", "read_record", "records", "sweep"]
 
 _LIMIT_BYTES = 1 << 18
+_MOST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +187,7 @@ def _parsed(path: str, data: bytes, *, live: bool, uid: int) -> Seen | None:
                 SeenLease(
                     number=_number(each["number"]),
                     owner=_text(each["owner"]),
-                    since_s=float(each["since"]),
+                    since_s=_time(each["since"]),
                     devices={_text(key): _maybe(share) for key, share in each["devices"]},
                 )
                 for each in fields["leases"]
@@ -194,7 +195,7 @@ def _parsed(path: str, data: bytes, *, live: bool, uid: int) -> Seen | None:
             waits=tuple(
                 SeenWait(
                     owner=_text(each["owner"]),
-                    since_s=float(each["since"]),
+                    since_s=_time(each["since"]),
                     devices=tuple(_text(key) for key in each["devices"]),
                 )
                 for each in fields["waits"]
@@ -208,7 +209,16 @@ def _parsed(path: str, data: bytes, *, live: bool, uid: int) -> Seen | None:
 def _number(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"not a number: {value!r}")
+    if not 0 <= value <= _MOST:
+        raise ValueError("a number that nothing here has")
     return value
+
+
+def _time(value: Any) -> float:
+    seconds = float(value)
+    if not 0 <= seconds <= _MOST:  # nor is it infinite, or none
+        raise ValueError("a time that never was")
+    return seconds
 
 
 def _maybe(value: Any) -> int | None:
@@ -220,4 +230,7 @@ def _text(value: Any) -> str:
         return ""
     if not isinstance(value, str):
         raise TypeError(f"not a text: {value!r}")
-    return value
+    # It is shown on other users' terminals: nothing in it may command one, or fail to be written there.
+    if value.isprintable():
+        return value
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in value)

@@ -43,8 +43,8 @@ def test_a_record_says_who_holds_and_who_waits(start: Start, folder: Path, box: 
         holders += list(seen.holders())
         waits += [(seen.session, each.owner, each.devices) for each in seen.waits]
     assert [(each.key, each.pid, each.session, each.test, each.memory_bytes) for each in holders] == [
-        (N0, holder.pid, "run 1", 'test_"a"[é\n]', 2 << 30),
-        (A0, holder.pid, "run 1", 'test_"a"[é\n]', None),
+        (N0, holder.pid, "run 1", 'test_"a"[é\\n]', 2 << 30),
+        (A0, holder.pid, "run 1", 'test_"a"[é\\n]', None),
     ]
     assert waits == [("run 2", "test_b", (N0, A0))]
     assert list(holders_of(records(str(folder)))) == []  # of this machine, nobody holds anything
@@ -114,12 +114,28 @@ def test_a_record_as_it_should_be(folder: Path) -> None:
         json.dumps({**GOOD, "waits": None}),
         json.dumps({key: value for key, value in GOOD.items() if key != "nonce"}),
         json.dumps({**GOOD, "session": "x" * 300_000}),
+        json.dumps({**GOOD, "pid": -1}),
+        json.dumps({**GOOD, "leases": [{**GOOD["leases"][0], "since": float("-inf")}]}),
+        json.dumps({**GOOD, "leases": [{**GOOD["leases"][0], "since": float("nan")}]}),
+        json.dumps({**GOOD, "leases": [{**GOOD["leases"][0], "devices": [["k", 10**400]]}]}),
     ],
 )
 def test_what_is_no_record_is_left_out(folder: Path, content: str | bytes) -> None:
     write(folder, "1-a.json", content)
     write(folder, "2-b.txt", json.dumps(GOOD))
     assert list(records(str(folder))) == []
+
+
+def test_what_a_record_says_cannot_command_a_terminal(folder: Path) -> None:
+    lease = {**GOOD["leases"][0], "owner": "\x1b]0;title\x07\n\ud800 größer"}
+    write(folder, "1-a.json", json.dumps({**GOOD, "leases": [lease]}))
+    (seen,) = records(str(folder))
+    assert seen.leases[0].owner.isprintable()
+    assert seen.leases[0].owner.startswith(r"\x1b]0;title")
+    lease["owner"] = "test_größer[a b]"
+    write(folder, "1-a.json", json.dumps({**GOOD, "leases": [lease]}))
+    (seen,) = records(str(folder))
+    assert seen.leases[0].owner == "test_größer[a b]"
 
 
 def test_records_of_others_names_and_links_are_left_out(root: None, folder: Path, tmp_path: Path) -> None:
