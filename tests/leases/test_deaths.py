@@ -159,6 +159,25 @@ def test_nobody_to_ask_forgets_the_dead(box: Machine, folder: Path, start: Start
     assert list(records(str(folder))) == []
 
 
+def test_below_a_limit_on_the_size_of_files_there_are_leases(box: Machine, folder: Path) -> None:
+    """`ulimit -f`: neither a mark nor a record can be written, and a device is leased all the same."""
+    resource = pytest.importorskip("resource")
+    here, other = leaser(box, folder, None), leaser(box, folder, None)
+    other.release(other.acquire(needs(N0), "test_a"))  # the table is there
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        lease = here.acquire(needs(N0), "test_b")
+        with pytest.raises(DeviceBusyError):
+            other.acquire(needs(N0), "test_c", timeout_s=0)
+        here.release(lease)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert other.acquire(needs(N0), "test_c", timeout_s=0).keys == (N0,)
+    here.close()
+    other.close()
+
+
 @pytest.mark.parametrize("policy", ["skip", "fail"])
 def test_use_without_a_lease_is_its_own_outcome(box: Machine, folder: Path, policy: str) -> None:
     here = leaser(box, folder, Seeing(elsewhere(N0)), busy=policy)
