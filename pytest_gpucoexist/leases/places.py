@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from pytest_gpucoexist.errors import UserError
+from pytest_gpucoexist.errors import GpuCoexistError, UserError
 from pytest_gpucoexist.leases.function import FunctionLock, attribute
 from pytest_gpucoexist.leases.layout import KEEPERS
 from pytest_gpucoexist.leases.ofd import any_file_locks, available, lock
@@ -34,6 +34,7 @@ f {ADMIN_FOLDER}/{NAME} 0666 root root -
 FUNCTIONS = "/sys/bus/pci/devices"
 
 _USER_FOLDER = "gpucoexist-"
+_SHORT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _NO_RANGES = {errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
@@ -100,8 +101,16 @@ class Place:
 def find_place(host: Host, lease_dir: str | None = None) -> Place:
     """Choose the place for the machine that `host` stands for.
 
-    Raises UserError when `lease_dir` cannot be used: another place in its stead would not exclude those who use it.
+    Raises UserError when `lease_dir` cannot be used: another place in its stead would not exclude those who use it. Nor
+    would one that is only found because this process has no descriptor left: GpuCoexistError.
     """
+    try:
+        return _found(host, lease_dir)
+    except OSError as error:
+        raise GpuCoexistError(f"no place for leases can be looked for: {_words(error)}") from error
+
+
+def _found(host: Host, lease_dir: str | None) -> Place:
     functions = FUNCTIONS if not host.simulated and host.platform == "linux" and _lockable(FUNCTIONS) else None
     if lease_dir is not None:
         folder = os.path.abspath(lease_dir)
@@ -158,9 +167,15 @@ def _lockable(functions: str) -> bool:
                 return function.works()
             finally:
                 function.close()
-    except OSError:
-        pass
+    except OSError as error:
+        _refuse_shortage(error)
     return False
+
+
+def _refuse_shortage(error: OSError) -> None:
+    """Raise what says nothing about a place: others do not run short with this process, and would take the better."""
+    if error.errno in _SHORT:
+        raise error
 
 
 def _roots() -> tuple[str, ...]:
@@ -205,6 +220,7 @@ def _tried(place: Place) -> Place | str:
     except TableMissingError:
         return place  # those who use it know that it works
     except OSError as error:
+        _refuse_shortage(error)
         return _table_words(folder, error)
     try:
         lock(table.locked_fd, KEEPERS, 1, shared=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpucoexist.errors import DeviceBusyError, UserError
+from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError, UserError
 from pytest_gpucoexist.host import local_host, open_recording
 from pytest_gpucoexist.leases import places, table
 from pytest_gpucoexist.leases.machine import Identity, MachineLeaser
@@ -168,6 +169,26 @@ def test_where_no_folder_can_be_written_it_is_said(
     assert two.acquire(needs(N0, N1, count=2), "test_b").keys == (N0, N1)
     assert one.token(lease) is None
     two.close()
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_who_has_no_descriptor_left_gets_no_worse_place(roots: tuple[Path, Path], folder: Path, *, named: bool) -> None:
+    """Others would take the better one: they would not meet."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                used.append(os.open(os.devnull, os.O_RDONLY))
+        with pytest.raises(GpuCoexistError, match="no place for leases can be looked for: too many open files"):
+            find_place(local_host(), str(folder) if named else None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for each in used:
+            os.close(each)
+    assert find_place(local_host()).kind == "user"
 
 
 def test_a_file_system_without_ranges_has_whole_devices(
