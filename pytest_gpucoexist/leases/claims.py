@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.leases.layout import MIB
@@ -22,7 +23,8 @@ class Claim:
 
     `name` and `parent` are what is locked (a prefix keeps machines apart), `key` is the device's. `memory_mib` of
     `capacity_mib` is a share; None is the whole device. `function` is the address of its PCI function on this machine.
-    What is `inherited` is another process's, for those who may use its lease.
+    What is `inherited` is another process's, for those who may use its lease: `heir_of` says which, `lent_in` is the
+    folder of its table, and `heirloom` what is locked there.
     """
 
     key: str
@@ -32,6 +34,16 @@ class Claim:
     capacity_mib: int = 0
     function: str | None = None
     inherited: bool = False
+    heir_of: str = ""
+    lent_in: str = ""
+    heirloom: tuple[str, ...] = ()
+
+    @property
+    def real(self) -> tuple[str, ...]:
+        """What is locked for the device, and for the card that it is part of, by whoever does not inherit it."""
+        if self.heirloom:
+            return self.heirloom
+        return (self.name,) if self.parent is None else (self.name, self.parent)
 
     @property
     def memory_bytes(self) -> int | None:
@@ -69,11 +81,21 @@ def claim_within(
     Those who inherit one lease exclude each other in a slot of their own; nobody else is asked.
     """
     name = f"{inherited.space}:{gpu.key}"
+    prefix = f"{inherited.machine}:" if inherited.machine else ""
+    heir = partial(
+        Claim,
+        gpu.key,
+        name,
+        inherited=True,
+        heir_of=inherited.space,
+        lent_in=inherited.folder,
+        heirloom=claim_for(gpu, requirement, prefix=prefix).real,
+    )
     share = inherited.devices[gpu.key]
     wanted = requirement.memory_bytes or default_memory_bytes
     if share is not None and (requirement.exclusive or (wanted or 0) > share):
         return None
     capacity = (gpu.memory_total_bytes or 0 if share is None else share) // MIB
     if wanted is None or requirement.exclusive or -(-wanted // MIB) >= capacity:
-        return Claim(gpu.key, name, inherited=True)
-    return Claim(gpu.key, name, None, -(-wanted // MIB), capacity, inherited=True)
+        return heir()
+    return heir(memory_mib=-(-wanted // MIB), capacity_mib=capacity)

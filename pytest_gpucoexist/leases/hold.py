@@ -7,10 +7,11 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
 from pytest_gpucoexist.leases.deaths import Board
 from pytest_gpucoexist.leases.forks import generation
 from pytest_gpucoexist.leases.function import FunctionLock, attribute
+from pytest_gpucoexist.leases.heirs import Heirs
 from pytest_gpucoexist.leases.table import TableLocks
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Hold:
         self.table = _locks(place)
         fd = self.table.fd
         self.board = Board(fd) if fd is not None else None
+        self.heirs = Heirs(fd) if fd is not None else None
         self.functions: dict[str, FunctionLock] = {}
         self._unlockable: set[str] = set()
         self._rested: set[str] = set()
@@ -79,7 +81,7 @@ class Hold:
         return self.table.free(claim)
 
     def take(self, claim: Claim) -> bool:
-        """Lock a device, or nothing and return False."""
+        """Lock a device, or nothing and return False. Raises DeviceBusyError where what is inherited has just ended."""
         if not self.table.take(claim):
             return False
         if claim.function is not None:
@@ -89,7 +91,22 @@ class Hold:
                 self.table.give(claim)
                 return False
         self.claims[claim.key] = claim
+        if self.heirs is None:
+            return True
+        if claim.inherited:
+            if claim.lent_in == self._place.folder and not self.heirs.inherit(claim):
+                raise DeviceBusyError(f"the lease of {claim.key} that this process inherited has just ended")
+        elif self.heirs.orphaned(claim):
+            self.give([claim.key])
+            return False
         return True
+
+    def lend(self, space: str) -> None:
+        """Announce what is held as a lease that can be inherited. Raises OSError."""
+        if self.heirs is not None:
+            self.heirs.lend(
+                space, [claim for claim in self.claims.values() if claim.lent_in in {"", self._place.folder}]
+            )
 
     def give(self, keys: Iterable[str]) -> None:
         """Unlock devices. What is not held is no error."""
@@ -99,6 +116,8 @@ class Hold:
             claim = self.claims.pop(key, None)
             if claim is None:
                 continue
+            if self.heirs is not None:
+                self.heirs.take_back(claim)  # first: nobody is to inherit what others can have
             function = self.functions.get(claim.function or "")
             if function is not None:
                 function.give(claim)
@@ -111,6 +130,8 @@ class Hold:
     def rest(self) -> None:
         """Give everything back, but keep the files open for the next request of this process."""
         self.give(tuple(self.claims))
+        if self.heirs is not None:
+            self.heirs.end()
         self._rested = set(self.functions)
         self._unlockable.clear()
         self.table.rest()

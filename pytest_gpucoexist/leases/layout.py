@@ -3,6 +3,7 @@
     0                 …  2^61    slots: one of 2^24 bytes for each device, a byte for each MiB of its memory
     2^61              …  2^62    queues: one of 2^36 bytes for each device, a byte for each ticket
     2^62              …  2^62+2^42   pulses: 64 bytes for each ticket, which its owner moves over while it lives
+    2^62+2^60         …  2^62+2^61   heirs, and what they inherit: one of 2^24 bytes each for each device (`heirs.py`)
     2^62+2^61         …          what is neither: presence of instances, the numbers of record keepers
 
 A device is placed by a hash of its key. Two devices that fall together (64 devices: less than one machine in 10^7 for
@@ -21,7 +22,10 @@ __all__ = [
     "PULSE_BYTES",
     "SLOT_BYTES",
     "TICKETS",
+    "heirs",
+    "lent",
     "mark",
+    "number_in_slot",
     "pulse",
     "queue",
     "slot",
@@ -36,6 +40,8 @@ KEEPERS = PRESENCE + (1 << 32)
 
 _QUEUES = 1 << 61
 _PULSES = 1 << 62
+_HEIRS = (1 << 62) + (1 << 60)
+_LENT = _HEIRS + (1 << 59)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -56,6 +62,21 @@ def queue(key: str) -> int:
 def pulse(ticket: int) -> int:
     """Return where the pulse of a ticket begins; it has `PULSE_BYTES`."""
     return _PULSES + ticket * PULSE_BYTES
+
+
+def heirs(key: str) -> int:
+    """Return where the heirs of a device are announced; `SLOT_BYTES` of them."""
+    return _HEIRS + (_number(key) & ((1 << 35) - 1)) * SLOT_BYTES
+
+
+def lent(key: str) -> int:
+    """Return where the leases of a device are announced that can be inherited; `SLOT_BYTES` of them."""
+    return _LENT + (_number(key) & ((1 << 35) - 1)) * SLOT_BYTES
+
+
+def number_in_slot(text: str) -> int:
+    """Return which of the `SLOT_BYTES` stands for a lease."""
+    return _number(text) % SLOT_BYTES
 
 
 def mark(key: str) -> bytes:

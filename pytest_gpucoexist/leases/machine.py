@@ -23,7 +23,7 @@ from pytest_gpucoexist.leases.queue import Watch
 from pytest_gpucoexist.leases.reading import sweep
 from pytest_gpucoexist.leases.records import Identity, Record, lease_text, wait_text
 from pytest_gpucoexist.leases.request import Request
-from pytest_gpucoexist.leases.token import token_text
+from pytest_gpucoexist.leases.token import space_of, token_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -219,6 +219,7 @@ class MachineLeaser:
             record = self._record
             if record is None or record.path is None or lease.number not in self._leases:
                 return None
+            self._leases[lease.number].hold.lend(space_of(record.nonce, lease.number))
             return token_text(record.path, record.nonce, lease.number)
 
     @property

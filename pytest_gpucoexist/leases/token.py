@@ -6,11 +6,12 @@ lives and holds the lease. Several processes that inherit one lease exclude each
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["VARIABLE", "Inherited", "inherited", "token_text"]
+__all__ = ["VARIABLE", "Inherited", "inherited", "space_of", "token_text"]
 
 VARIABLE = "PYTEST_GPU_LEASE_TOKEN"
 
@@ -21,11 +22,13 @@ _TOKEN = re.compile(r"1:(\d{1,9}):([0-9a-f]{16}):(/.+)", re.DOTALL)
 class Inherited:
     """Devices of another process's lease that this process may use: bytes of a share by key, None for the whole.
 
-    `space` is a name for the lease; `machine` that of the replayed machine, if it is one. `pid` holds it, for `owner`.
+    `space` is a name for the lease; `machine` that of the replayed machine, if it is one; `folder` that of its table.
+    `pid` holds it, for `owner`.
     """
 
     space: str
     machine: str
+    folder: str
     devices: Mapping[str, int | None]
     pid: int
     owner: str
@@ -34,6 +37,11 @@ class Inherited:
 def token_text(path: str, nonce: str, number: int) -> str:
     """Write the token of a lease; `path` is that of its process's record."""
     return f"1:{number}:{nonce}:{path}"
+
+
+def space_of(nonce: str, number: int) -> str:
+    """Name a lease as no other one is named."""
+    return f"{nonce}/{number}"
 
 
 def inherited(environ: Mapping[str, str]) -> Inherited | None:
@@ -53,8 +61,9 @@ def inherited(environ: Mapping[str, str]) -> Inherited | None:
     for lease in seen.leases:
         if lease.number == number:
             return Inherited(
-                space=f"{nonce}/{number}",
+                space=space_of(nonce, number),
                 machine=seen.machine,
+                folder=os.path.dirname(os.path.dirname(path)),
                 devices=lease.devices,
                 pid=seen.pid,
                 owner=lease.owner,

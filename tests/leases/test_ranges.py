@@ -20,7 +20,10 @@ from pytest_gpucoexist.leases.layout import (
     PULSE_BYTES,
     SLOT_BYTES,
     TICKETS,
+    heirs,
+    lent,
     mark,
+    number_in_slot,
     pulse,
     queue as queue_of,
     slot,
@@ -106,6 +109,10 @@ def test_regions_do_not_meet(key: str) -> None:
     assert 1 << 61 <= queue_of(key) <= (1 << 62) - TICKETS
     assert pulse(0) >= 1 << 62
     assert pulse(TICKETS - 1) + PULSE_BYTES <= PRESENCE < KEEPERS < 1 << 63
+    middle = (1 << 62) + (1 << 60) + (1 << 59)
+    assert pulse(TICKETS - 1) + PULSE_BYTES <= heirs(key) <= middle - SLOT_BYTES
+    assert middle <= lent(key) <= PRESENCE - SLOT_BYTES
+    assert 0 <= number_in_slot(key) < SLOT_BYTES
     assert len(mark(key)) == 8
     assert any(mark(key))
 
