@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_gpucoexist.model.plan import Decision
+    from pytest_gpucoexist.session.leasing import Holding
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["GpuProtocol"]
+__all__ = ["HOLD_ERROR", "GpuProtocol"]
 
 HOLD_ERROR = pytest.StashKey[GpuCoexistError]()
 """On an item: why its devices cannot be held."""
@@ -41,6 +42,7 @@ class GpuProtocol:
     def __init__(self, session: GpuSession) -> None:
         """`session` decides."""
         self._session = session
+        self._standing: tuple[pytest.Item, Holding | None] | None = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(
@@ -55,17 +57,22 @@ class GpuProtocol:
             item.session.shouldstop = stopped
         holding = None
         item.stash[REFUSED] = False
-        if HOLD_ERROR in item.stash:
-            del item.stash[HOLD_ERROR]
+        for key in (HOLD_ERROR, HOLDING):
+            if key in item.stash:
+                del item.stash[key]
         if not self._session.options.observe or our_fixtures(item):
             try:
                 holding = hold(self._session, item, decision)
             except GpuCoexistError as error:
                 item.stash[HOLD_ERROR] = error
         try:
-            return (yield)
-        finally:
-            let_go(self._session, item, nextitem, holding)
+            result = yield
+        except BaseException:
+            # Interrupted: what stands of its fixtures is torn down, with its devices, when the session finishes.
+            self._standing = (item, holding)
+            raise
+        let_go(self._session, item, nextitem, holding)
+        return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
@@ -73,6 +80,10 @@ class GpuProtocol:
         try:
             return (yield)
         finally:
+            if self._standing is not None:
+                item, holding = self._standing
+                self._standing = None
+                let_go(self._session, item, None, holding)
             holds_of(self._session).release()
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
