@@ -30,16 +30,16 @@ def span(seconds: float) -> str:
 
 def waiting_words(owner: str, waiting: Waiting, groups: Sequence[Group], machine: Machine, now_s: float) -> str:
     """Say that a test waits, for what, and who has it."""
-    return (
-        f"{owner} waits for {_wanted(groups, machine)} since {span(waiting.waited_s)}{_whom(waiting, machine, now_s)}"
-    )
+    wanted = _wanted(groups, machine)
+    return f"{owner} has waited {span(waiting.waited_s)} for {wanted}{_whom(waiting, machine, now_s, wanted)}"
 
 
 def gave_up_words(waiting: Waiting, groups: Sequence[Group], machine: Machine, now_s: float, wait_s: float) -> str:
     """Say that a test has waited long enough."""
+    wanted = _wanted(groups, machine)
     return (
-        f"busy: {_wanted(groups, machine)} did not become free within {wait_s:g} s (--gpu-wait)"
-        f"{_whom(waiting, machine, now_s)}"
+        f"{wanted} did not become free within {wait_s:g} s (--gpu-wait){_whom(waiting, machine, now_s, wanted)}; "
+        "`gpucoexist leases` shows who has what"
     )
 
 
@@ -51,7 +51,9 @@ def holder_words(holder: Holder, now_s: float) -> str:
     program = holder.program or {"lease": "a test session", "unknown": "somebody"}.get(holder.kind, "a process")
     details = [f"PID {holder.pid}"] if holder.pid is not None else []
     details += [each for each in (holder.worker, holder.test) if each]
-    text = f"{whose}'s {program}" if whose else program
+    text = program
+    if whose:
+        text = f"{whose}'s {program}" if holder.program else f"{program} of {whose}"
     text += f" ({', '.join(details)})" if details else ""
     if holder.since_s is not None:
         text += f", for {span(max(0.0, now_s - holder.since_s))}"
@@ -68,18 +70,20 @@ _VERBS = {
 }
 
 
-def _each(holders: Iterable[Holder], machine: Machine, now_s: float) -> list[str]:
-    """Name each holder once, with all that it has."""
+def _each(holders: Iterable[Holder], machine: Machine, now_s: float, wanted: str) -> list[str]:
+    """Name each holder once, with all that it has, unless that is just what is `wanted`."""
     ids = {gpu.key: gpu.id for gpu in machine.gpus}
     devices: dict[str, list[str]] = {}
     for holder in holders:
         has = f"{_VERBS[holder.kind]} {holder_words(holder, now_s)}"
         devices.setdefault(has, []).append(ids.get(holder.key, holder.key))
+    if len(devices) == 1 and wanted in {" and ".join(names) for names in devices.values()}:
+        return list(devices)
     return [f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} {has}" for has, names in devices.items()]
 
 
-def _whom(waiting: Waiting, machine: Machine, now_s: float) -> str:
-    parts = _each(waiting.holders, machine, now_s)
+def _whom(waiting: Waiting, machine: Machine, now_s: float, wanted: str) -> str:
+    parts = _each(waiting.holders, machine, now_s, wanted)
     if waiting.ahead:
         parts.append(f"{waiting.ahead} before it in the queue")
     return f": {'; '.join(parts)}" if parts else ""

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -17,7 +18,7 @@ from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.requirement import Requirement
 from pytest_gpucoexist.session import waits
 from pytest_gpucoexist.session.waits import Watch
-from pytest_gpucoexist.session.waitwords import holder_words, span
+from pytest_gpucoexist.session.waitwords import gave_up_words, holder_words, span, waiting_words
 from tests.beside.running import ON_DEMO
 from tests.fixtures.machines import NVIDIA0, NVIDIA1, workstation
 
@@ -80,7 +81,7 @@ def test_a_wait_that_is_too_long_is_busy_and_says_who_holds(
     arguments = ("--gpu-wait=0", "--gpu-report=r.json", "--junitxml=j.xml")
     result = session(*way, *ON_DEMO, *arguments, on=None)
     result.assert_outcomes(passed=1, errors=1)
-    told = f"busy: nvidia0 or nvidia1 did not become free within 0 s (--gpu-wait): *PID {others.pid}*"
+    told = f"nvidia0 or nvidia1 did not become free within 0 s (--gpu-wait): *PID {others.pid}*"
     result.stdout.fnmatch_lines([told])
     result.stdout.fnmatch_lines(["1 test (busy): *test_other.py::test_long*"])
     tests = {
@@ -101,7 +102,7 @@ def test_a_busy_test_is_skipped_if_that_is_wanted(
     result = session(*way, *ON_DEMO, *arguments, on=None)
     result.assert_outcomes(passed=1, skipped=1)
     assert result.ret == 0, "nothing of the hardware is missing"
-    result.stdout.fnmatch_lines([f"SKIPPED * busy: nvidia0 or nvidia1 did not become free*PID {others.pid}*"])
+    result.stdout.fnmatch_lines([f"SKIPPED * nvidia0 or nvidia1 did not become free*PID {others.pid}*"])
     (test,) = [test for test in json.loads((pytester.path / "r.json").read_text())["tests"] if test["requirement"]]
     assert (test["gpu_outcome"], test["outcome"]) == ("busy", "skipped")
 
@@ -125,7 +126,7 @@ def test_what_is_asked_for_late_is_busy_too(
     pytester.makepyfile(LATE)
     result = session(*ON_DEMO, "--gpu-wait=0", f"--gpu-busy={busy}", "-ra", on=None)
     assert result.parseoutcomes() == ({"skipped": 1, outcome: 1} if busy == "wait" else {outcome: 2})
-    result.stdout.fnmatch_lines([f"*busy: nvidia0 or nvidia1 did not become free*PID {others.pid}*"])
+    result.stdout.fnmatch_lines([f"*nvidia0 or nvidia1 did not become free*PID {others.pid}*"])
 
 
 @needs_locks
@@ -157,7 +158,7 @@ def test_a_wait_is_said_and_ends_when_the_devices_are_free(
     result = session(*way, *ON_DEMO, "--gpu-report=r.json", on=None)
     result.assert_outcomes(passed=2)
     who = "[[]gw0] " if way else ""
-    waits_for = f"gpucoexist: {who}test_a_wait*::test_it waits for nvidia0 or nvidia1 since * s"
+    waits_for = f"gpucoexist: {who}test_a_wait*::test_it has waited * s for nvidia0 or nvidia1"
     result.stdout.fnmatch_lines([f"{waits_for}: nvidia0 and * are held by *pytest (PID *"])
     (test,) = [test for test in json.loads((pytester.path / "r.json").read_text())["tests"] if test["requirement"]]
     assert test["waited_s"] > 0
@@ -237,9 +238,7 @@ def test_time_in_which_only_this_session_holds_does_not_count(said: list[str]) -
     last(clock, watched, ours, 500)
     last(clock, watched, (holder("theirs"), ours[1]), 10)
     last(clock, watched, ours, 2)  # the tenth second ends here
-    with pytest.raises(
-        DeviceBusyError, match=r"busy: nvidia0 or nvidia1 did not become free within 10 s .--gpu-wait.: "
-    ):
+    with pytest.raises(DeviceBusyError, match=r"^nvidia0 or nvidia1 did not become free within 10 s .--gpu-wait.: "):
         last(clock, watched, (holder("theirs"),), 1)
     assert len(said) == 18, "after 2 s and then every 30 s"
 
@@ -266,6 +265,23 @@ def test_words_for_holders() -> None:
         since_s=now_s - 750, memory_bytes=8 * 1024**3,
     )  # fmt: skip
     assert holder_words(full, now_s) == "ann's pytest (PID 4711, gw1, test_a.py::test_x), for 12 min, 8 GiB"
-    assert holder_words(Holder(key=NVIDIA0, kind="elsewhere", uid=1000), now_s) == "uid 1000's a process"
+    assert holder_words(Holder(key=NVIDIA0, kind="elsewhere", uid=1000), now_s) == "a process of uid 1000"
     assert holder_words(Holder(key=NVIDIA0, kind="unknown"), now_s) == "somebody"
     assert [span(seconds) for seconds in (0, 119.9, 120, 7200, 7260)] == ["0 s", "119 s", "2 min", "2 h", "2 h 1 min"]
+
+
+def test_words_for_a_wait_name_no_device_twice() -> None:
+    now_s = 1_000_000.0
+    both = Group(requirement=Requirement(count=2), candidates=(NVIDIA0, NVIDIA1))
+    ours = [
+        Holder(key=key, kind="lease", pid=7, user="ann", program="pytest", since_s=now_s - 5) for key in both.candidates
+    ]
+    waiting = Waiting(owner="test_a.py::test_it", waited_s=3.0, holders=tuple(ours), ahead=1)
+    assert waiting_words("test_a.py::test_it", waiting, [both], workstation(), now_s) == (
+        "test_a.py::test_it has waited 3 s for nvidia0 and nvidia1: held by ann's pytest (PID 7), for 5 s; "
+        "1 before it in the queue"
+    )
+    assert gave_up_words(replace(waiting, holders=tuple(ours[:1]), ahead=0), [both], workstation(), now_s, 60.0) == (
+        "nvidia0 and nvidia1 did not become free within 60 s (--gpu-wait): nvidia0 is held by ann's pytest (PID 7), "
+        "for 5 s; `gpucoexist leases` shows who has what"
+    )
