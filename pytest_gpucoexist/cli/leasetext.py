@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.reports.layout import add_row, bold, grid
 from pytest_gpucoexist.reports.screen import Screen, render
-from pytest_gpucoexist.reports.words import describe_size, joined, plural
+from pytest_gpucoexist.reports.words import describe_size, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def board_lines(board: Board) -> dict[str, str]:
         texts = [_who(holder) + _share_words(holder) for holder in device.holders]
         lines[device.key] = f"{_name(device)}: {'; '.join(texts) or 'free'}"
     for wait in board.waiting:
-        lines[f"{wait.pid} {wait.test}"] = f"waits for {_wanted(board, wait)}: {_waiter(wait)}"
+        lines[f"{wait.pid} {wait.test}"] = f"waits, could use {_wanted(board, wait)}: {_waiter(wait)}"
     return lines
 
 
@@ -97,7 +97,7 @@ def _devices(board: Board, screen: Screen) -> str:
 
 
 def _waiting(board: Board, screen: Screen) -> str:
-    table = grid(screen, "Waits for", "Since", "Who", right=("Since",))
+    table = grid(screen, "Could use", "Waits", "Who", right=("Waits",))
     for wait in board.waiting:
         since = span(board.read_at_s - wait.since_s)
         add_row(table, screen, (_wanted(board, wait), ""), (since, ""), (_waiter(wait), ""))
@@ -162,7 +162,7 @@ def _session(worker: str | None, session: str | None) -> str:
 
 
 def _wanted(board: Board, wait: BoardWait) -> str:
-    """Name the devices that would do; of many, some."""
+    """Name the devices that would do, of many some: a record does not say whether all of them are needed, or one."""
     ids = {device.key: device.id or device.key for device in board.devices}
     names = [ids.get(key, key) for key in wait.devices]
-    return joined(names, "or") if len(names) <= 3 else f"{names[0]}, {names[1]} or {len(names) - 2} others"
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} others"

@@ -105,11 +105,11 @@ def test_what_a_place_is_good_for() -> None:
     ("devices", "words"),
     [
         ((KEY,), "nvidia0"),
-        ((KEY, "amd-key"), "nvidia0 or amd-key"),
-        ((KEY, "b", "c", "d"), "nvidia0, b or 2 others"),
+        ((KEY, "amd-key"), "nvidia0, amd-key"),
+        ((KEY, "b", "c", "d"), "nvidia0, b and 2 others"),
     ],
 )
-def test_what_is_waited_for(devices: tuple[str, ...], words: str) -> None:
+def test_what_could_be_used(devices: tuple[str, ...], words: str) -> None:
     wait = BoardWait(
         devices=devices, pid=8, uid=1, user=None, session="s2", worker=None, test="test_b.py::test_y", since_s=940.0
     )
@@ -118,7 +118,7 @@ def test_what_is_waited_for(devices: tuple[str, ...], words: str) -> None:
     assert "1 of 1 device held, 1 request waits" in text
     assert f"\n{words}  " in text
     assert "1:00  uid 1, PID 8 (session s2): test_b.py::test_y" in text
-    assert board_lines(made)["8 test_b.py::test_y"].startswith(f"waits for {words}: uid 1, PID 8")
+    assert board_lines(made)["8 test_b.py::test_y"].startswith(f"waits, could use {words}: uid 1, PID 8")
 
 
 @pytest.mark.parametrize(
