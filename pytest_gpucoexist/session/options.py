@@ -44,20 +44,29 @@ _SPECS = (
     _Spec("simulate", "with a replayed machine: run the tests on simulated devices (host memory)"),
     _Spec("plan", "print where every selected test would run, or why not, and stop"),
     _Spec("observe", "decide nothing, record everything, and report where the suite's own skips differ"),
-    _Spec("gates", "how far the machine is judged before the first GPU test", "LEVEL", ("quick", "off", "standard")),
+    _Spec(
+        "gates",
+        "how far the machine is judged before the first GPU test",
+        "quick|off|standard",
+        ("quick", "off", "standard"),
+    ),
     _Spec(
         "gate-policy",
         "what follows when a gate that blocks fails: take the device out, stop the run (exit status 75), only say so",
-        "POLICY",
+        "quarantine|stop|warn",
         ("quarantine", "stop", "warn"),
     ),
     _Spec(
         "lease",
         "how long a device is held: for each test, or until a wider scope ends; off: no lease is taken",
-        "SCOPE",
+        "test|class|module|session|worker|off",
         ("test", "class", "module", "session", "worker", "off"),
     ),
-    _Spec("wait", "seconds to wait for a device that others hold, outside every test's own timeout", "SECONDS"),
+    _Spec(
+        "wait",
+        "seconds to wait for a device that others hold, outside every test's own timeout (default: 600)",
+        "SECONDS",
+    ),
     _Spec(
         "busy",
         "what becomes of a test whose devices are used by processes that hold no lease",
@@ -129,15 +138,26 @@ def add_options(parser: pytest.Parser) -> None:
             text = f"{spec.help} (default: {spec.choices[0]})" if spec.choices else spec.help
             group.addoption(f"--gpu-{spec.name}", metavar=spec.metavar, default=None, help=text)
         parser.addini(_ini(spec.name), f"like --gpu-{spec.name}", default=None)
+    parser.addini("gpu_helper_deadline", "seconds that a vendor library may take to answer (default: 5)", default=None)
     parser.addini(
-        "gpu_helper_deadline", "seconds that a vendor library may take to answer, in a process of its own", default=None
+        "gpu_rank_deadline",
+        "seconds that a rank may collect longer than the first that has collected (default: 120)",
+        default=None,
     )
     parser.addini(
-        "gpu_rank_deadline", "seconds that a rank may collect longer than the first that has collected", default=None
+        "gpu_lease_dir",
+        "the folder where leases are kept (default: /run/gpucoexist if it is there, else one of this user)",
     )
-    parser.addini("gpu_lease_dir", "the folder where leases are kept (default: /run/gpucoexist, if it is there)")
-    parser.addini("gpu_default_memory", "memory that a test without memory= is taken to need, e.g. 2 GiB", default=None)
-    parser.addini("gpu_workers_per_device", "xdist workers for each device that tests can use", default=None)
+    parser.addini(
+        "gpu_default_memory",
+        "the share of a device's memory that a test without memory= leases, e.g. 2 GiB (default: all)",
+        default=None,
+    )
+    parser.addini(
+        "gpu_workers_per_device",
+        "with --gpu-dist: xdist workers for each device that tests can use (default: 1)",
+        default=None,
+    )
     parser.addini("gpu_gates_ignore", "gates to ignore, each with its reason: GATE: REASON", "linelist")
     parser.addini("gpu_gate_limits", "numbers of gates, e.g. dev.nofile.base = 1024", "linelist")
     parser.addini(
