@@ -34,7 +34,7 @@ def timeline_lines(timeline: Timeline, machine: Machine | None) -> list[str]:
     """Say how busy each device was and which tests waited for what, in a few lines of a terminal."""
     name = _namer(machine)
     busy = ", ".join(f"{name(each.key)} {_share(each, timeline)}" for each in timeline.devices)
-    lines = [f"--gpu-dist: {timeline.length_s:.1f} s with {plural(timeline.workers, 'worker')}; busy: {busy}"]
+    lines = [f"--gpu-dist: {timeline.length_s:.1f} s from the first lease to the last; busy: {busy}"]
     waits = [wait for wait in timeline.waits if wait.seconds >= _WORTH_SAYING_S]
     for wait in waits[:_SHOWN]:
         behind = f", held by {wait.holders[0]}" if wait.holders else ""
@@ -48,7 +48,10 @@ def timeline_lines(timeline: Timeline, machine: Machine | None) -> list[str]:
 def timeline_markdown(timeline: Timeline, machine: Machine | None) -> list[str]:
     """Write a table of devices, and one of waits."""
     name = _namer(machine)
-    lines = [f"{plural(timeline.workers, 'worker')}, {timeline.length_s:.1f} s from the first device to the last", ""]
+    lines = [
+        f"{timeline.length_s:.1f} s from the first lease to the last, on {plural(timeline.workers, 'worker')}",
+        "",
+    ]
     lines += markdown_table(
         ("GPU", "Busy", "Seconds", "Tests"),
         (
@@ -73,8 +76,8 @@ def timeline_html(timeline: Timeline, machine: Machine | None) -> Iterator[str]:
     name = _namer(machine)
     vendors = {} if machine is None else {gpu.key: gpu.vendor for gpu in machine.gpus}
     yield (
-        f"<p>{text(plural(timeline.workers, 'worker'))}, {timeline.length_s:.1f} s from the first device given to the "
-        "last one given back. A bar is a test; a lower one had only a share of the memory.</p>"
+        f"<p>{timeline.length_s:.1f} s from the first lease to the last, on "
+        f"{text(plural(timeline.workers, 'worker'))}. A bar is a test; a lower one had only a share of the memory.</p>"
     )
     shown = _longest(timeline)
     rows = [_row(each, timeline, shown, name(each.key), vendors.get(each.key, "other")) for each in timeline.devices]
