@@ -235,7 +235,7 @@ class Placing:
         if self.run is not None and (stranded := self.run.stranded):
             from pytest_gpucoexist.session.collecting import fail_collection
 
-            told = "not run, because every worker that collected them is gone:\n" + "\n".join(stranded)
+            told = "not run, because no worker that could run them is left:\n" + "\n".join(stranded)
             fail_collection(session, "--gpu-dist", told)
             if session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
