@@ -11,7 +11,7 @@ from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.requirement import Requirement
 from pytest_gpucoexist.placement.engine import Engine
 from pytest_gpucoexist.placement.engine.values import Assignment, Demand, Device, Site, Test, Unit
-from tests.placement.simulated import Simulation, Times, group, machine, site
+from tests.placement.simulated import GIB, Simulation, Times, group, machine, site
 from tests.placement.test_engine_runs import MANY, Case, cases
 
 if TYPE_CHECKING:
@@ -242,6 +242,17 @@ def test_surplus_workers_are_those_that_no_device_and_no_other_test_needs() -> N
     assert engine.useful_workers() == 2 + 1
     with pytest.raises(ValueError, match="worker gw0 is up already"):
         engine.worker_up("gw0", "simulated")
+
+
+def test_shares_keep_more_workers_busy_than_there_are_devices() -> None:
+    there = machine(["nvidia", "nvidia"])
+    assert there.gpus[0].memory_total_bytes == 24 * GIB
+    demands = [Demand(groups=(group(there, gib=8),)), Demand(groups=(group(there),))]
+    tests = [Test(id=number, demand=int(number >= 5)) for number in range(8)]
+    engine, _ = _engine(there, demands, tests, workers=1)
+    assert engine.useful_workers() == 5  # the third of a card of five tests leaves no card whole
+    few, _ = _engine(there, demands, tests[4:], workers=1)
+    assert few.useful_workers() == 2
 
 
 def test_a_worker_sees_only_its_own_devices() -> None:

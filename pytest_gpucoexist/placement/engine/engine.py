@@ -123,13 +123,12 @@ class Engine:
             self._pools.put_back(test, self._urgency)
 
     def useful_workers(self) -> int:
-        """Say how many workers the pending tests can keep busy: by devices that they can use, and CPU-only tests.
+        """Say how many workers the pending tests can keep busy: by devices or shares of them, and CPU-only tests.
 
         Never less than 1. Workers above this number may be shut down (those that have nothing assigned).
         """
-        return max(
-            1, min(self._pools.count, self._machines.usable_devices() * self._per_device + self._pools.without_device())
-        )
+        on_devices = max(self._machines.usable_devices() * self._per_device, self._machines.side_by_side())
+        return max(1, min(self._pools.count, on_devices + self._pools.without_device()))
 
     # What happens
 

@@ -94,6 +94,17 @@ class Machines:
             if device not in ledger.lost
         )
 
+    def side_by_side(self) -> int:
+        """Count the pending tests that fit on those devices at once, the narrowest first: many, where they share."""
+        room = self.usable_devices() + 1e-9
+        demands = (self._pools.tests[test].demand for test in self._pools.pending())
+        needs = (None if demand is None else self.need(demand) for demand in demands)
+        for count, weight in enumerate(sorted(need.weight for need in needs if need is not None)):
+            room -= weight
+            if room < 0:
+                return count
+        return self._pools.count
+
     def why_not(self, demand: int | None) -> str:
         """Say why no worker can meet a demand: what it lacks was never there, or was lost."""
         lost = {
