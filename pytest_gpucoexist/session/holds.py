@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpucoexist.errors import DeviceBusyError
+from pytest_gpucoexist.leases.forks import generation
 from pytest_gpucoexist.leases.lease import Lease
 from pytest_gpucoexist.model.matching import choose
 from pytest_gpucoexist.session.choices import choices_of, scope_id
@@ -36,12 +37,16 @@ class Holds:
     def __init__(self, session: GpuSession) -> None:
         """Nothing is held yet."""
         self._session = session
+        self._forget()
+        self.waited_s = 0.0
+        """Seconds that the last lease was waited for."""
+
+    def _forget(self) -> None:
+        self._generation = generation()
         self._lock = threading.RLock()
         self._held: list[Lease] = []
         self._lent: list[Lease] = []
         self._scope: str | None = None
-        self.waited_s = 0.0
-        """Seconds that the last lease was waited for."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -58,6 +63,7 @@ class Holds:
 
         Raises DeviceBusyError, also where a wider fixture keeps the process from waiting, and GpuCoexistError.
         """
+        self._in_child()
         preferred = tuple(choice.key for choice in choices_of(item.config).alive.values())
         self.waited_s = 0.0
         with self._lock:
@@ -84,6 +90,7 @@ class Holds:
         """
         from pytest_gpucoexist.session.asking import Asked
 
+        self._in_child()
         with self._lock:
             asked = Asked(groups=tuple(groups), closest_pair=closest_pair)
             lent = {key for lease in self._lent for key in lease.keys}
@@ -131,6 +138,11 @@ class Holds:
             for lease in held:
                 self._session.leaser.release(lease)
 
+    def _in_child(self) -> None:
+        """Begin anew in a forked child: its parent's devices are not its own, but inherited, by the token."""
+        if self._generation != generation():
+            self._forget()
+
     @property
     def _pinned(self) -> bool:
         return bool(choices_of(self._session.config).alive or self._lent)
@@ -165,7 +177,8 @@ class Holds:
         machine = self._session.machine()
         chosen = choose(asked.groups, offered, machine, closest_pair=asked.closest_pair, preferred=tuple(held))
         missing = []
-        for group, keys in zip(asked.groups, chosen or (), strict=True):
+        # With none that do together, the leaser says so of all that was asked for.
+        for group, keys in zip(asked.groups, chosen or [()] * len(asked.groups), strict=True):
             if count := sum(key not in held for key in keys):
                 others = tuple(key for key in group.candidates if key not in held)
                 missing.append(replace(group, requirement=replace(group.requirement, count=count), candidates=others))
@@ -174,6 +187,7 @@ class Holds:
     def _planned(self, item: pytest.Item, groups: Sequence[Group], *, closest_pair: bool) -> Lease:
         """Wait for devices, or for those of the controller's plan (`--gpu-dist`) not at all: then it makes another."""
         from pytest_gpucoexist.session.granted import note_refusal, planned
+        from pytest_gpucoexist.session.waits import place_failed
 
         groups, at_once = planned(item, groups, self._session.machine(), closest_pair=closest_pair)
         if not at_once:
@@ -183,6 +197,8 @@ class Holds:
         except DeviceBusyError:
             note_refusal(item)
             raise
+        except OSError as error:
+            raise place_failed(item.nodeid, error) from error
 
     def _wait(self, groups: Sequence[Group], owner: str, *, closest_pair: bool = False) -> Lease:
         from pytest_gpucoexist.session.waits import wait_for

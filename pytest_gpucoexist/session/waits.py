@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.groups import Group
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["FIRST_LINE_S", "NEXT_LINE_S", "Watch", "wait_for"]
+__all__ = ["FIRST_LINE_S", "NEXT_LINE_S", "Watch", "place_failed", "wait_for"]
 
 FIRST_LINE_S = 2.0
 """How long a test waits before the terminal says so."""
@@ -50,12 +50,17 @@ def wait_for(
     except DeviceBusyError as error:
         if not held:
             raise
-        raise DeviceBusyError(f"{error}; {_why_at_once(held, owner)}") from None
+        again = DeviceBusyError(f"{error}; {_why_at_once(held, owner)}")
+        again.elsewhere = error.elsewhere
+        raise again from None
     except OSError as error:
-        raise GpuCoexistError(
-            f"{owner}: the place of leases failed: {error}; `gpucoexist leases` says which it is"
-        ) from error
+        raise place_failed(owner, error) from error
     return lease, time.monotonic() - started
+
+
+def place_failed(owner: str, error: OSError) -> GpuCoexistError:
+    """Say that leases cannot be kept where they are."""
+    return GpuCoexistError(f"{owner}: the place of leases failed: {error}; `gpucoexist leases` says which it is")
 
 
 def _why_at_once(held: dict[str, str], owner: str) -> str:
