@@ -20,10 +20,21 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu, Machine
     from pytest_gpucoexist.reports.model import ObserveRow, PlanRow, TestRecord
 
-__all__ = ["device_line", "machine_header", "none_ran_line", "observe_table", "plan_table", "skip_summary"]
+__all__ = [
+    "device_line",
+    "machine_header",
+    "none_ran_line",
+    "observe_table",
+    "plan_table",
+    "skip_summary",
+    "wait_line",
+]
 
 WIDE = 100
 """Columns from which a plan has a third column."""
+
+WORTH_SAYING_S = 0.5
+"""Shorter waits are the grain of any parallel run."""
 
 SHOWN_TESTS = 5
 """Tests named below each reason of the skip summary; the others are counted."""
@@ -86,6 +97,19 @@ def device_line(records: Iterable[TestRecord], screen: Screen = PLAIN) -> str | 
     """Say how many tests ran with each device. None when none did."""
     text = used_devices(records)
     return None if text is None else screen.say(text)
+
+
+def wait_line(records: Iterable[TestRecord], screen: Screen = PLAIN) -> str | None:
+    """Say for how long tests waited for a lease. None when no wait was long enough to matter."""
+    waits = [(record.waited_s, record.nodeid) for record in records if record.waited_s >= WORTH_SAYING_S]
+    if not waits:
+        return None
+    longest_s, nodeid = max(waits)
+    if len(waits) == 1:
+        return screen.say(f"1 test waited {longest_s:.1f} s for devices that others held: {nodeid}")
+    total_s = sum(seconds for seconds, _ in waits)
+    sums = f"{total_s:.1f} s in all, longest {longest_s:.1f} s: {nodeid}"
+    return screen.say(f"{len(waits)} tests waited for devices that others held, {sums}")
 
 
 def skip_summary(records: Iterable[TestRecord], screen: Screen = PLAIN, *, verbosity: int = 0) -> list[str]:

@@ -15,7 +15,13 @@ __all__ = ["screen_of", "session_screen", "summarize"]
 
 def summarize(session: GpuSession, reporter: Any) -> None:
     """Write the summary; nothing when the session had nothing to do with GPUs."""
-    from pytest_gpucoexist.reports.terminal import device_line, none_ran_line, observe_table, skip_summary
+    from pytest_gpucoexist.reports.terminal import (
+        device_line,
+        none_ran_line,
+        observe_table,
+        skip_summary,
+        wait_line,
+    )
     from pytest_gpucoexist.session.gating import is_unfit
 
     _tell_github(session, reporter)
@@ -25,8 +31,8 @@ def summarize(session: GpuSession, reporter: Any) -> None:
     observing = session.options.observe
     verbosity = session.config.option.verbose
     lines = [] if observing or reporter.no_summary else skip_summary(records, screen, verbosity=verbosity)
-    if verbosity >= 0 and not reporter.no_summary and (used := device_line(records, screen)):
-        lines.append(used)
+    if verbosity >= 0 and not reporter.no_summary:
+        lines += [line for line in (device_line(records, screen), wait_line(records, screen)) if line]
     table = None
     if observing:
         from pytest_gpucoexist.session.observe import observe_rows

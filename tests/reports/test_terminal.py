@@ -16,6 +16,7 @@ from pytest_gpucoexist.reports.terminal import (
     observe_table,
     plan_table,
     skip_summary,
+    wait_line,
 )
 from tests.reports import machines, sessions
 
@@ -191,6 +192,14 @@ def test_tests_by_device() -> None:
     stand_in = replace(first, devices=(replace(first.devices[0], simulated=True),))
     assert device_line([stand_in]) == "SIMULATED. Tests by device: nvidia0 1"
     assert device_line([sessions.unmet("b"), sessions.record("c")]) is None
+
+
+def test_waits_for_others() -> None:
+    none, short = sessions.record("a"), sessions.gpu_record("b", "nvidia0", waited_s=0.4)
+    one, two = sessions.gpu_record("c", "nvidia0", waited_s=4.08), sessions.gpu_record("d", "nvidia0", waited_s=1.5)
+    assert wait_line([none, short]) is None
+    assert wait_line([none, short, one]) == "1 test waited 4.1 s for devices that others held: c"
+    assert wait_line([two, one]) == "2 tests waited for devices that others held, 5.6 s in all, longest 4.1 s: c"
 
 
 def test_failures_for_want_of_hardware_are_in_the_summary_and_others_are_not() -> None:
