@@ -91,6 +91,10 @@ class Leases(Protocol):
         """Return the devices that a test had."""
         ...
 
+    def is_back(self, item: pytest.Item) -> bool:
+        """Say whether the devices of a test that has been torn down went back before its last report is made."""
+        ...
+
     def settle(self, nextitem: pytest.Item | None) -> None:
         """Give back what no scope keeps any more, after scopes have ended between two tests."""
         ...
@@ -106,8 +110,13 @@ class Gate:
         self._words = words
         self._number = 0
         self._last: pytest.Item | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._begin_s = time.perf_counter()
         self._setup_s = self._all_s = 0.0
         self._passed = True
+        self._has_told = False
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(
@@ -117,15 +126,14 @@ class Gate:
         number, self._number = self._number, self._number + 1
         grant = self._words.wait(number)
         if self._words.is_open:
+            self._has_told = True
             return (yield)
         item.stash[CANCELLED] = grant is None
         if grant is not None:
             item.stash[GRANTED] = grant
         if REFUSED in item.stash:
             del item.stash[REFUSED]
-        self._setup_s = self._all_s = 0.0
-        self._passed = True
-        begin_s = time.perf_counter()
+        self._begin()
         try:
             result = yield
             if grant is None or REFUSED in item.stash:
@@ -136,15 +144,28 @@ class Gate:
                 self._last = item
             return result
         finally:
-            self._tell(OVER, self._over(item, number, grant, time.perf_counter() - begin_s))
+            if not self._has_told:
+                self._tell(OVER, self._over(item, number, grant))
 
-    def _over(self, item: pytest.Item, number: int, grant: Grant | None, held_s: float) -> list[object]:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Tell already here that a position is over, when its devices are back: the next test can have them."""
+        begin_s = time.perf_counter()
+        result = yield
+        if self._leases.is_back(item) and self._passed and not self._has_told:
+            self._has_told = True
+            self._all_s += time.perf_counter() - begin_s
+            self._tell(OVER, self._over(item, self._number - 1, item.stash.get(GRANTED, None)))
+        return result
+
+    def _over(self, item: pytest.Item, number: int, grant: Grant | None) -> list[object]:
         if grant is None:
             return [number, UNRUN, 0.0, 0.0, 0.0, 0.0, False, []]
         if REFUSED in item.stash:
             self._words.refused()
             return [number, WAS_REFUSED, 0.0, 0.0, 0.0, 0.0, False, [*item.stash[REFUSED]]]
         waited_s = self._leases.waited_s(item)
+        held_s = time.perf_counter() - self._begin_s
         return [number, RAN, held_s, waited_s, self._setup_s, self._all_s, self._passed, self._leases.keys(item)]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

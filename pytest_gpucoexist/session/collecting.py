@@ -51,10 +51,12 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
         return
     if not gpu_session.options.plan:
         from pytest_gpucoexist.session.protocol import GpuProtocol
+        from pytest_gpucoexist.session.returning import Returning
 
         # Also for malformed marks alone: xdist runs what else was collected, and such a test must not run as if it
         # needed nothing.
         config.pluginmanager.register(GpuProtocol(gpu_session), "gpucoexist-protocol")
+        config.pluginmanager.register(Returning(gpu_session), "gpucoexist-returning")
     ranks = _join_ranks(gpu_session, session)
     if needs and not gpu_session.is_worker:
         # Workers ask the controller at their first GPU test; here a bad recording is still a usage error.

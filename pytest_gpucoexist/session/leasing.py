@@ -16,6 +16,7 @@ import pytest
 
 from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
 from pytest_gpucoexist.leases.lease import Lease
+from pytest_gpucoexist.placement.grant import GRANTED
 from pytest_gpucoexist.session.asking import asked_by, everything, shared_groups
 from pytest_gpucoexist.session.choices import OVER, choices_of
 from pytest_gpucoexist.session.current import drop, in_use, pop, push, running
@@ -28,7 +29,18 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu
     from pytest_gpucoexist.session.state import Decision
 
-__all__ = ["HOLDING", "LACKING", "LATE_BUSY", "Holding", "hold", "lacking", "late", "let_go"]
+__all__ = [
+    "HOLDING",
+    "LACKING",
+    "LATE_BUSY",
+    "Holding",
+    "give_back",
+    "hold",
+    "hold_again",
+    "lacking",
+    "late",
+    "let_go",
+]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -36,7 +48,9 @@ class Holding:
     """The devices of one running test.
 
     `roles` says which group of the first lease serves a wider fixture; `used` stays after the release, and so do
-    `shares`. `waited_s` is for how long its first lease was waited for, `token` what its children inherit.
+    `shares`. `waited_s` is for how long its first lease was waited for, `token` what its children inherit. `is_back`
+    is True when the test is over and its devices were given back, although its last report is not made yet, and None
+    for what was acquired only while the test ran.
     """
 
     session: GpuSession
@@ -47,6 +61,7 @@ class Holding:
     shares: dict[str, int] = field(default_factory=dict)
     waited_s: float = 0.0
     token: str | None = None
+    is_back: bool | None = None
 
     @property
     def owner(self) -> str:
@@ -122,10 +137,34 @@ def hold(session: GpuSession, item: pytest.Item, decision: Decision | None) -> H
 def _acquired(session: GpuSession, item: pytest.Item, decision: Decision) -> Holding:
     choices, holds = choices_of(item.config), holds_of(session)
     asked = asked_by(session, item, decision, choices)
-    holding = Holding(session=session, item=item, roles=asked.roles)
+    holding = Holding(session=session, item=item, roles=asked.roles, is_back=False)
     holding.add(holds.take(item, asked, lambda: everything(session, item, asked, choices)))
     holding.waited_s = holds.waited_s
     return holding
+
+
+def give_back(session: GpuSession, item: pytest.Item, nextitem: pytest.Item | None, holding: Holding) -> None:
+    """Release what no scope keeps, as soon as nothing of a test runs any more: who waits need not wait for reports.
+
+    Its devices stay named, for hooks that report, until `let_go`.
+    """
+    item.stash[OVER] = True
+    take_back(holding.token)
+    holding.token = None
+    holding.is_back = True
+    holds_of(session).settle(nextitem)
+
+
+def hold_again(session: GpuSession, item: pytest.Item, holding: Holding) -> None:
+    """Acquire devices anew for a test that is run again after it passed; no plan knows of that, so it waits.
+
+    Raises what `hold` raises.
+    """
+    pop(holding)
+    item.stash[OVER] = False
+    if GRANTED in item.stash:
+        del item.stash[GRANTED]
+    hold(session, item, session.decision(item))
 
 
 def let_go(session: GpuSession, item: pytest.Item, nextitem: pytest.Item | None, holding: Holding | None) -> None:
@@ -135,6 +174,7 @@ def let_go(session: GpuSession, item: pytest.Item, nextitem: pytest.Item | None,
     """
     item.stash[OVER] = True
     if holding is not None:
+        holding = item.stash.get(HOLDING, holding)  # it acquired anew, where it was run again after it had passed
         take_back(holding.token)
         pop(holding)
         _own, *still_open = holding.leases

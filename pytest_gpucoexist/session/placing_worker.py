@@ -102,6 +102,13 @@ class _Leases:
         holding = item.stash.get(HOLDING, None)
         return [] if holding is None else list(holding.used)
 
+    def is_back(self, item: pytest.Item) -> bool:
+        """Say whether the devices of a test that has been torn down went back before its last report is made."""
+        from pytest_gpucoexist.session.leasing import HOLDING
+
+        holding = item.stash.get(HOLDING, None)
+        return holding is not None and holding.is_back is True
+
     def settle(self, nextitem: pytest.Item | None) -> None:
         """Give back what no scope keeps any more, after scopes have ended between two tests."""
         from pytest_gpucoexist.session.holds import holds_of

@@ -95,20 +95,19 @@ def _resources(need: dict[str, Any]) -> dict[str, float]:
 
 if WAY == "ours":
     _given: dict[str, list[str]] = {}
-    _begun: set[str] = set()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(item: pytest.Item) -> None:
-        _begun.add(item.nodeid)  # a worker also passes tests by that run elsewhere
+    _begun = [0.0]
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-        begin = time.monotonic()
+        _begun[0] = time.monotonic()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
         try:
             return (yield)
-        finally:
-            if item.nodeid in _begun:
-                _write("test", item.nodeid, begin, _given.pop(item.nodeid, []))
+        finally:  # devices go back here, before the report
+            _write("test", item.nodeid, _begun[0], _given.pop(item.nodeid, []))
 
     @pytest.fixture
     def devices(request: pytest.FixtureRequest, gpus: Any) -> list[str]:
