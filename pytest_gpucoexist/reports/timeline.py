@@ -34,7 +34,7 @@ def timeline_lines(timeline: Timeline, machine: Machine | None) -> list[str]:
     """Say how busy each device was and which tests waited for what, in a few lines of a terminal."""
     name = _namer(machine)
     busy = ", ".join(f"{name(each.key)} {_share(each, timeline)}" for each in timeline.devices)
-    lines = [f"--gpu-dist: {timeline.length_s:.1f} s from the first lease to the last; busy: {busy}"]
+    lines = [f"--gpu-dist: {_spread(timeline)}; busy: {busy}"]
     waits = [wait for wait in timeline.waits if wait.seconds >= _WORTH_SAYING_S]
     for wait in waits[:_SHOWN]:
         behind = f", held by {wait.holders[0]}" if wait.holders else ""
@@ -49,7 +49,7 @@ def timeline_markdown(timeline: Timeline, machine: Machine | None) -> list[str]:
     """Write a table of devices, and one of waits."""
     name = _namer(machine)
     lines = [
-        f"{timeline.length_s:.1f} s from the first lease to the last, on {plural(timeline.workers, 'worker')}",
+        _spread(timeline),
         "",
     ]
     lines += markdown_table(
@@ -75,10 +75,7 @@ def timeline_html(timeline: Timeline, machine: Machine | None) -> Iterator[str]:
     """Draw a row of bars for each device, and list the waits."""
     name = _namer(machine)
     vendors = {} if machine is None else {gpu.key: gpu.vendor for gpu in machine.gpus}
-    yield (
-        f"<p>{timeline.length_s:.1f} s from the first lease to the last, on "
-        f"{text(plural(timeline.workers, 'worker'))}. A bar is a test; a lower one had only a share of the memory.</p>"
-    )
+    yield (f"<p>{text(_spread(timeline))}. A bar is a test; a lower one had only a share of the memory.</p>")
     shown = _longest(timeline)
     rows = [_row(each, timeline, shown, name(each.key), vendors.get(each.key, "other")) for each in timeline.devices]
     yield f'<div class="times" role="list" aria-label="Devices over time">{"".join(rows)}{_axis(timeline)}</div>'
@@ -127,6 +124,10 @@ def _longest(timeline: Timeline) -> set[int]:
     bars = [held for device in timeline.devices for held in device.held]
     bars.sort(key=lambda held: held.start_s - held.end_s)
     return {id(held) for held in bars[:_BARS]}
+
+
+def _spread(timeline: Timeline) -> str:
+    return f"leases on {plural(timeline.workers, 'worker')}, {timeline.length_s:.1f} s from the first to the last"
 
 
 def _share(device: DeviceTime, timeline: Timeline) -> str:

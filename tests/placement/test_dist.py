@@ -52,7 +52,9 @@ def test_every_test_runs_once_and_no_device_is_held_twice(pytester: pytest.Pytes
     result.assert_outcomes(passed=16)
     assert len(set(suite.ran())) == len(suite.read()) == 16
     assert_exclusive(suite.read())
-    result.stdout.fnmatch_lines(["--gpu-dist: * s from the first lease to the last; busy: nvidia0 * %, *"])
+    result.stdout.fnmatch_lines(
+        ["--gpu-dist: leases on * workers, * s from the first to the last; busy: nvidia0 * %, *"]
+    )
     report = json.loads((pytester.path / "report.json").read_text())
     held = [each for device in report["timeline"]["devices"] for each in device["held"]]
     assert Counter(each["nodeid"] for each in held) == {

@@ -239,7 +239,7 @@ def test_a_device_is_busy_while_anybody_has_it() -> None:
     assert {each.key: each.busy_s for each in timeline.devices} == {"a": 6.0, "b": 2.0, "c": 0.0}
     assert [each.memory_bytes for each in timeline.devices[0].held] == [None, 1 << 30, 2 << 30]
     assert timeline_lines(timeline, None) == [
-        "--gpu-dist: 7.0 s from the first lease to the last; busy: a 86 %, b 29 %, c 0 %",
+        "--gpu-dist: leases on 3 workers, 7.0 s from the first to the last; busy: a 86 %, b 29 %, c 0 %",
         "  waited 2.0 s: t1, held by t<0>",
     ]
     markdown = "\n".join(timeline_markdown(timeline, None))
