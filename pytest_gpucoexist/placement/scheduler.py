@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -167,7 +169,8 @@ class GpuScheduling:
     def remove_node(self, node: Node) -> str | None:
         """Forget a worker that ended or died; return the test to blame for its death, None when it was idle.
 
-        Raises KeyError for an unknown one, as pytest-xdist expects.
+        Raises KeyError for an unknown one, as pytest-xdist expects, and ends the run where a test ended its worker's by
+        `pytest.exit` with a code of its own: a serial run would end so, and pytest-xdist fails in itself then.
         """
         if self._run is None:
             if node in self._nodes:
@@ -178,7 +181,19 @@ class GpuScheduling:
             raise KeyError(node)
         self._nodes.remove(node)
         self._collections.pop(node, None)
-        return self._run.remove_worker(_name(node))
+        blamed = self._run.remove_worker(_name(node))
+        code = getattr(node, "workeroutput", {}).get("exitstatus", _INTERRUPTED)
+        if blamed is None or code == _INTERRUPTED:
+            return blamed
+        if code not in _ENDED:
+            pytest.exit(f"{_name(node)} was told to end while it ran {blamed}, or after it", returncode=code)
+        return None  # it came to its end: nothing crashed
+
+
+_INTERRUPTED = pytest.ExitCode.INTERRUPTED
+"""Of a worker in which Ctrl-C was pressed; pytest-xdist treats it as one that died. A dead one has no code at all."""
+
+_ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 
 def _name(node: Node) -> str:

@@ -74,6 +74,7 @@ class Placing:
         self._tables: dict[str, Table] = {}
         self._coming: set[str] = set()
         self._failed: BaseException | None = None
+        self._came_to_its_end = False
         self._durations: Durations | None = None
         self.run: Run | None = None
         self.suite: Suite | None = None
@@ -109,6 +110,13 @@ class Placing:
         from pytest_gpucoexist.placement.scheduler import GpuScheduling
 
         return GpuScheduling(inner, self)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Note whether the run came to its end, or was stopped: by `-x`, Ctrl-C, `pytest.exit`."""
+        result = yield
+        self._came_to_its_end = True
+        return result
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note which test a worker has begun."""
@@ -232,7 +240,7 @@ class Placing:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Remember how long tests took, and say what was done with the devices; before a report is written."""
-        if self.run is not None and (stranded := self.run.stranded):
+        if self.run is not None and self._came_to_its_end and (stranded := self.run.stranded):
             from pytest_gpucoexist.session.collecting import fail_collection
 
             told = "not run, because no worker that could run them is left:\n" + "\n".join(stranded)

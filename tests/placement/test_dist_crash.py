@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.fixtures.running import needs_xdist
 from tests.placement.planned import Planned
-
-if TYPE_CHECKING:
-    import pytest
 
 pytestmark = needs_xdist
 
@@ -147,3 +145,46 @@ def pytest_handlecrashitem(crashitem, report, sched):
     )
     suite.run().assert_outcomes(passed=4)
     assert suite.ran() == [f"test_again[{n}]" for n in range(4)]
+
+
+def test_what_a_stop_left_undone_is_not_told_as_lost(pytester: pytest.Pytester) -> None:
+    """One failure on each worker: neither stops by itself, as one that had both would."""
+    suite = Planned(
+        pytester,
+        test_it="""
+            import os, time
+            import pytest
+
+            @pytest.mark.gpu
+            @pytest.mark.parametrize("n", range(8))
+            def test_fails(gpus, n):
+                open(os.environ["PYTEST_XDIST_WORKER"], "w").close()
+                while not (os.path.exists("gw0") and os.path.exists("gw1")): time.sleep(0.01)
+                assert os.path.exists("gw2")
+
+            @pytest.mark.parametrize("n", range(50))
+            def test_cpu(n): time.sleep(0.1)
+            """,
+    )
+    result = suite.run("--maxfail=2")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert "errors" not in result.parseoutcomes()
+    result.stdout.no_fnmatch_line("*not run, because*")
+
+
+def test_a_test_may_end_the_run_with_a_code_of_its_own(pytester: pytest.Pytester) -> None:
+    suite = Planned(
+        pytester,
+        test_it="""
+            import pytest
+
+            @pytest.mark.gpu
+            @pytest.mark.parametrize("n", range(8))
+            def test_it(gpu, n):
+                if n == 2: pytest.exit("enough", returncode=7)
+            """,
+    )
+    result = suite.run()
+    assert result.ret == 7
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+    assert len(set(suite.ran())) == len(suite.ran())
