@@ -158,6 +158,16 @@ class QueuedWorker:
         self.unit: str | None = None
         self.refusals = 0
 
+    def go_on(self, push: Callable[[str, str, object], None]) -> Position | None:
+        """Let the first position run, if it was assigned and nothing stands in its way any more; return it then."""
+        head = self.queue.positions[0] if self.queue.positions else None
+        if head is None or head.state != "assigned" or head.blockers:
+            return None
+        orders = Orders()
+        self.queue.grant(orders)
+        self.tell(push, orders)
+        return head
+
     def tell(self, push: Callable[[str, str, object], None], orders: Orders) -> None:
         """Send what is to be told; `push(worker, verb, value)` reaches a worker."""
         if self.node.shutting_down:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.placement.scheduler_avoided import Avoided
 from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue
+from pytest_gpucoexist.placement.suite import distinct
 from pytest_gpucoexist.placement.timeline import Hold
 from pytest_gpucoexist.placement.transport import REFUSED, UNRUN
 
@@ -50,7 +51,7 @@ class Run:
         """
         self._engine = engine
         self._ids = ids
-        self._test_of = {name: test for test, name in enumerate(ids)}
+        self._test_of = {name: test for test, name in enumerate(distinct(ids))}
         self._push = push
         self._unit_of = unit_of
         self._place = place
@@ -77,7 +78,9 @@ class Run:
         """Count on a worker that has collected these ids. One that no test can use is told to end."""
         with self._lock:
             index_of = {
-                test: index for index, each in enumerate(collection) if (test := self._test_of.get(each)) is not None
+                test: index
+                for index, each in enumerate(distinct(collection))
+                if (test := self._test_of.get(each)) is not None
             }
             place = self._place(name)
             if place is None or node.shutting_down:
@@ -101,10 +104,9 @@ class Run:
     def began(self, item: str) -> None:
         """Note that a test has begun, so that a crash is not told of one that was only granted."""
         with self._lock:
-            test = self._test_of.get(item)
             for worker in self._workers.values():
                 head = worker.queue.positions[0] if worker.queue.positions else None
-                if head is not None and head.test == test and head.state == "granted":
+                if head is not None and self._ids[head.test] == item and head.state == "granted":
                     head.has_begun = True
 
     def over(self, name: str, said: Over) -> None:
@@ -121,10 +123,14 @@ class Run:
                 if how == REFUSED:
                     self._was_refused(name, worker, position.test, said[7], now_s)
                 else:
+                    # Who has only waited for this goes on before anything is thought about.
+                    begun = [(each.name, head) for each in self._workers.values() if (head := each.go_on(self._push))]
                     self._ran(name, worker, position, said, now_s)
                     following = worker.queue.positions[0] if worker.queue.positions else None
                     if following is not None and following.state == "granted":
                         self._engine.started(name, following.test, now_s)
+                    for other, head in begun:
+                        self._engine.started(other, head.test, now_s)
             self._hand_out()
 
     def again(self, item: str) -> None:
