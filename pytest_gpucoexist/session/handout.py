@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpucoexist.errors import GpuCoexistError
+from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
 from pytest_gpucoexist.session.choices import Choice, choices_of
 from pytest_gpucoexist.session.current import running
 from pytest_gpucoexist.session.fixture_needs import FIXTURE_NEEDS
@@ -17,6 +17,8 @@ from pytest_gpucoexist.session.leasing import LACKING, lacking, late
 from pytest_gpucoexist.session.state import GPU_SESSION
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from pytest_gpucoexist.model.machine import Gpu, Machine
 
 __all__ = [
@@ -42,16 +44,33 @@ class GpuLeases:
         """Made by the fixture `gpu_leases`."""
         self._config = config
 
-    @contextlib.contextmanager
-    def acquire(self, mark: str = "gpu", /, **arguments: Any) -> Iterator[tuple[Gpu, ...]]:
+    def acquire(self, mark: str = "gpu", /, **arguments: Any) -> AbstractContextManager[tuple[Gpu, ...]]:
         """Hold devices while the context lasts: `with gpu_leases.acquire("cuda", count=2) as gpus:`.
 
         `mark` and `arguments` are those of a mark. What is missing skips or fails the test as its marks would. The
         wait counts as the test's own time. A test that already holds devices does not wait: when these are not free,
         DeviceBusyError is raised, because two such tests could wait for each other forever.
         """
-        with late(self._config.stash[GPU_SESSION], None, mark, arguments) as gpus:
-            yield gpus
+        return _Late(late(self._config.stash[GPU_SESSION], None, mark, arguments))
+
+
+class _Late(AbstractContextManager["tuple[Gpu, ...]"]):
+    """Devices while the context lasts. Who has them is the news of a refusal, not how this package asked."""
+
+    def __init__(self, held: AbstractContextManager[tuple[Gpu, ...]]) -> None:
+        self._held = held
+
+    def __enter__(self) -> tuple[Gpu, ...]:
+        __tracebackhide__ = True
+        try:
+            return self._held.__enter__()
+        except DeviceBusyError as error:
+            raise error.with_traceback(None) from None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return self._held.__exit__(kind, error, traceback)
 
 
 def leased(
