@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.reports.html_page import badge, folded, table, text
-from pytest_gpucoexist.reports.verdicts import SHOWN_EVIDENCE, counts_text, shortened
+from pytest_gpucoexist.reports.verdicts import SHOWN_EVIDENCE, counts_text, is_action_shown, shortened
 from pytest_gpucoexist.reports.words import plural
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _row(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
     said = text(verdict.reason)
     if verdict.ignored is not None:
         said += f'<span class="sub">ignored: {text(verdict.ignored)}</span>'
-    elif verdict.action:
+    elif is_action_shown(verdict):
         said += f'<span class="sub">{text(verdict.action)}</span>'
     for fix in verdict.fix if verdict.ignored is None else ():
         said += (

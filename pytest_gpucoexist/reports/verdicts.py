@@ -19,6 +19,7 @@ __all__ = [
     "SHOWN_EVIDENCE",
     "counts_text",
     "gates_line",
+    "is_action_shown",
     "judgement_text",
     "problem_lines",
     "shortened",
@@ -159,7 +160,7 @@ def verdict_lines(
         if len(verdict.evidence) > SHOWN_EVIDENCE:
             more = f"… and {len(verdict.evidence) - SHOWN_EVIDENCE} more; --json shows all"
             lines += wrapped(more, screen, body + "- ", body + "  ", style="dim")
-    if verdict.action and verdict.ignored is None:
+    if is_action_shown(verdict):
         lines += wrapped(f"→ {verdict.action}", screen, body, body + "  ")
     if verdict.ignored is None:
         for fix in verdict.fix:
@@ -170,6 +171,12 @@ def verdict_lines(
     if verdict.detail and (verbose or verdict.status == "ERROR"):
         lines += [f"{body}{screen.say(line)}" for line in verdict.detail.rstrip().splitlines()]
     return lines
+
+
+def is_action_shown(verdict: Verdict) -> bool:
+    """Whether it says what to do, and not just the words of a line to run that stands below."""
+    said = any(fix.lines == (verdict.action,) for fix in verdict.fix)
+    return bool(verdict.action) and verdict.ignored is None and not said
 
 
 def shortened(text: str) -> str:

@@ -57,6 +57,13 @@ def test_a_narrow_terminal_without_unicode_keeps_the_lines_to_copy_whole() -> No
     ]
 
 
+def test_what_to_do_is_not_said_beside_the_same_line_to_run() -> None:
+    verdict = replace(FAILURE, action="export A=1", fix=(Fix(lines=("export A=1",)),))
+    text = verdict_lines(verdict, {KEY: "nvidia0"}, Screen(width=80))
+    assert [line.strip() for line in text[-2:]] == ["run:", "export A=1"]
+    assert not any("→" in line for line in text)
+
+
 def test_a_long_quotation_is_cut_and_the_number_of_others_is_said() -> None:
     long = replace(FAILURE, evidence=(Evidence(source="log", found="x" * 3000),) * 9)
     text = "\n".join(verdict_lines(long, {}))
