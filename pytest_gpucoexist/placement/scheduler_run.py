@@ -77,11 +77,8 @@ class Run:
     def add_worker(self, name: str, node: Node, collection: Sequence[str]) -> None:
         """Count on a worker that has collected these ids. One that no test can use is told to end."""
         with self._lock:
-            index_of = {
-                test: index
-                for index, each in enumerate(distinct(collection))
-                if (test := self._test_of.get(each)) is not None
-            }
+            known, names = self._test_of, enumerate(distinct(collection))
+            index_of = {known[each]: index for index, each in names if each in known}
             place = self._place(name)
             if place is None or node.shutting_down:
                 node.shutdown()

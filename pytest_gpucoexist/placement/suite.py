@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.placement.durations import Durations
     from pytest_gpucoexist.placement.transport import Table, TableUnit
 
-__all__ = ["Suite", "shared_groups", "site_devices"]
+__all__ = ["Suite", "distinct", "shared_groups", "site_devices"]
 
 
 class Suite:
-    """The tests of all collections, each once, in the order of the first worker; a test's id is its place there."""
+    """The tests of all collections, in the order of the first worker; a test's id is its place there.
+
+    One that a worker collected twice is two tests.
+    """
 
     def __init__(self, collections: Mapping[str, Sequence[str]], tables: Mapping[str, Table]) -> None:
         """Take ids by worker, and what the workers told of them."""
@@ -32,7 +35,7 @@ class Suite:
         self._units: dict[str, TableUnit] = {}
         self._tables = tables
         numbers: dict[Need, int] = {}
-        known: set[str] = set()
+        known: set[str | tuple[str, int]] = set()
         same: Sequence[str] | None = None
         for worker, ids in collections.items():
             if worker not in tables or ids == same:
@@ -43,9 +46,11 @@ class Suite:
             for unit in table.units:
                 need = None if unit.need is None else codes[unit.need + 1] - 1
                 self._units.setdefault(unit.name, replace(unit, need=need))
-            for nodeid, need_code, unit_code in zip(ids, table.need_codes, table.unit_codes, strict=True):
-                if nodeid not in known:
-                    known.add(nodeid)
+            for name, nodeid, need_code, unit_code in zip(
+                distinct(ids), ids, table.need_codes, table.unit_codes, strict=True
+            ):
+                if name not in known:
+                    known.add(name)
                     self.ids.append(nodeid)
                     self._need.append(codes[need_code])
                     self._unit.append(table.units[unit_code - 1].name if unit_code else None)
@@ -100,6 +105,18 @@ class Suite:
         used = (key for each in demands if each for group in each.groups for key in group.candidates)
         self.devices = tuple(dict.fromkeys((*self.devices, *used)))
         return Site(name=name, machine=machine, devices=site_devices(machine), demands=tuple(demands))
+
+
+def distinct(ids: Sequence[str]) -> list[str | tuple[str, int]]:
+    """Name tests so that each has a name of its own: `--keep-duplicates` and plugins collect one more than once."""
+    if len(set(ids)) == len(ids):
+        return list(ids)
+    seen: dict[str, int] = {}
+    names: list[str | tuple[str, int]] = []
+    for each in ids:
+        seen[each] = count = seen.get(each, 0) + 1
+        names.append(each if count == 1 else (each, count))
+    return names
 
 
 def site_devices(machine: Machine) -> tuple[Device, ...]:

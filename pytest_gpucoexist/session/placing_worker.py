@@ -120,9 +120,9 @@ def table_of(session: GpuSession, items: Sequence[pytest.Item], gpu_items: Seque
     """Describe a collection: what each test needs, and with which others it stays together."""
     needs = _Needs()
     codes = array("I", bytes(4 * len(items)))
-    by_id = {id(item): index for index, item in enumerate(items)}
-    for item in gpu_items:
-        codes[by_id[id(item)]] = needs.code(_need(session, item))
+    by_id = {id(item): needs.code(_need(session, item)) for item in gpu_items}
+    for index, item in enumerate(items):  # one item may stand there twice
+        codes[index] = by_id.get(id(item), 0)
     units: dict[str, int] = {}
     described: list[TableUnit] = []
     unit_codes = array("I", bytes(4 * len(items)))

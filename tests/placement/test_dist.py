@@ -211,3 +211,13 @@ def test_what_the_machine_lacks_is_skipped_once(pytester: pytest.Pytester) -> No
     result = suite.run()
     result.assert_outcomes(passed=1, skipped=3)
     assert suite.ran() == ["test_enough"]
+
+
+@pytest.mark.parametrize("way", ["option", "plugin"])
+def test_a_test_that_was_collected_twice_runs_twice(pytester: pytest.Pytester, way: str) -> None:
+    twice = "def pytest_collection_modifyitems(items): items += items" if way == "plugin" else ""
+    suite = Planned(pytester, conftest=twice, test_it=MIXED)
+    arguments = ["--keep-duplicates", "test_it.py", "test_it.py"] if way == "option" else []
+    suite.run(*arguments, workers=3).assert_outcomes(passed=32)
+    assert set(Counter(suite.ran()).values()) == {2}
+    assert_exclusive(suite.read())

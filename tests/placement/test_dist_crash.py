@@ -156,11 +156,11 @@ def test_what_a_stop_left_undone_is_not_told_as_lost(pytester: pytest.Pytester) 
             import pytest
 
             @pytest.mark.gpu
-            @pytest.mark.parametrize("n", range(8))
+            @pytest.mark.parametrize("n", range(2))
             def test_fails(gpus, n):
                 open(os.environ["PYTEST_XDIST_WORKER"], "w").close()
                 while not (os.path.exists("gw0") and os.path.exists("gw1")): time.sleep(0.01)
-                assert os.path.exists("gw2")
+                assert n == 2
 
             @pytest.mark.parametrize("n", range(50))
             def test_cpu(n): time.sleep(0.1)
