@@ -1,16 +1,15 @@
-"""Our marks, whose they are in this project, and the project's own marks in our terms."""
+"""Our marks, and whose they are in this project. Loaded in every session."""
 
 from __future__ import annotations
 
-import ast
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MARK_LINES", "MarkText", "foreign_names", "parse_lines", "parse_mark_text", "register"]
+    import pytest
+
+__all__ = ["MARK_LINES", "foreign_names", "register"]
 
 MARK_LINES: Mapping[str, str] = {
     "gpu": "gpu(vendor=None, count=1, memory=None, arch=None, driver=None, runtime=None, framework=None, features=(), "
@@ -23,9 +22,6 @@ MARK_LINES: Mapping[str, str] = {
     "together. Provided by pytest-gpucoexist.",
 }
 """What `pytest --markers` prints."""
-
-MarkText = tuple[str, dict[str, Any]]
-"""Name and keyword arguments of one of our marks."""
 
 
 def register(config: pytest.Config) -> None:
@@ -53,48 +49,3 @@ def foreign_names(config: pytest.Config) -> frozenset[str]:
 
 def _name(line: str) -> str:
     return line.split(":", maxsplit=1)[0].split("(", maxsplit=1)[0].strip()
-
-
-def parse_mark_text(text: str) -> list[MarkText]:
-    """Read `gpu`, `gpu(count=2)` or `cuda, rocm(arch="gfx90a")`: names of our marks with literal keyword arguments.
-
-    Raises RequirementError.
-    """
-    from pytest_gpucoexist.errors import RequirementError
-    from pytest_gpucoexist.model.requirement import parse_mark
-
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        raise RequirementError(f"{text!r} is no mark; write for example gpu(count=2)") from None
-    found: list[MarkText] = []
-    for node in tree.elts if isinstance(tree, ast.Tuple) else [tree]:
-        call = node if isinstance(node, ast.Call) else None
-        name = call.func if call else node
-        if not isinstance(name, ast.Name):
-            raise RequirementError(f"{text!r} is no mark; write for example gpu(count=2)")
-        try:
-            args = tuple(ast.literal_eval(arg) for arg in call.args) if call else ()
-            kwargs = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords} if call else {}
-        except ValueError:
-            raise RequirementError(f"{text!r}: the arguments must be plain values, e.g. gpu(count=2)") from None
-        parse_mark(name.id, args, kwargs)
-        found.append((name.id, kwargs))
-    return found
-
-
-def parse_lines(key: str, lines: list[str]) -> dict[str, list[MarkText]]:
-    """Read the lines of `gpu_marks` or `gpu_doctests`. Raises pytest.UsageError that names the line."""
-    found: dict[str, list[MarkText]] = {}
-    for line in lines:
-        left, colon, right = line.partition(":")
-        if not colon or not left.strip() or not right.strip():
-            example = "multi_gpu: gpu(count=2)" if key == "gpu_marks" else "docs/gpu/*.md: cuda"
-            raise pytest.UsageError(f"{key}: {line!r} is not NAME: MARK; write for example {example}")
-        from pytest_gpucoexist.errors import RequirementError
-
-        try:
-            found.setdefault(left.strip(), []).extend(parse_mark_text(right.strip()))
-        except RequirementError as error:
-            raise pytest.UsageError(f"{key}: {line!r}: {error}") from None
-    return found

@@ -9,7 +9,8 @@ import pytest
 
 from pytest_gpucoexist.session.each import restriction
 from pytest_gpucoexist.session.fixture_needs import FIXTURE_NEEDS, implied_marks, our_fixtures
-from pytest_gpucoexist.session.marks import MARK_LINES, MarkText, foreign_names, parse_lines, parse_mark_text
+from pytest_gpucoexist.session.marks import MARK_LINES, foreign_names
+from pytest_gpucoexist.session.marktext import MarkText, parse_lines, parse_mark_text
 from pytest_gpucoexist.session.selecting import marked
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpucoexist.session import discovery
-from pytest_gpucoexist.session.marks import MARK_LINES, parse_mark_text
+from pytest_gpucoexist.session.marks import MARK_LINES
+from pytest_gpucoexist.session.marktext import parse_mark_text
 from tests.machines import dual, machine, nvidia
 
 if TYPE_CHECKING:
