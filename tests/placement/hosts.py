@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.fixtures.machines import as_text, workstation
+from tests.fixtures.running import loaded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,9 +76,8 @@ def write_host(folder: Path, name: str, *ids: str) -> str:
 
 
 def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
-    plugins = ["-p", "gpucoexist", "-p", "xdist"] if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") else []
     common = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-ra"]
-    return pytester.runpytest_subprocess(*plugins, *common, *args)
+    return pytester.runpytest_subprocess(*loaded(), *common, *args)
 
 
 def on(under: str, name: str, *further: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
+
+from tests.fixtures.running import loaded
 
 if TYPE_CHECKING:
     import pytest
@@ -41,8 +42,7 @@ class Planned:
 
     def run(self, *args: str, workers: int = 2, cache: bool = False, xdist: bool = False) -> pytest.RunResult:
         """Run it in processes of its own; `workers` 0: without xdist."""
-        off = bool(os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"))
-        plugins = ["-p", "gpucoexist", *(["-p", "xdist"] if workers or xdist else [])] if off else []
+        plugins = loaded(xdist=bool(workers or xdist))
         if not cache:
             plugins += ["-p", "no:cacheprovider"]
         many = ["-n", str(workers)] if workers else []

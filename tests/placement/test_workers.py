@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.fixtures.machines import AMD0, NVIDIA0, NVIDIA1
-from tests.fixtures.running import Suite, needs_xdist
+from tests.fixtures.running import Suite, loaded, needs_xdist
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,18 +52,13 @@ def record(request):
 
 
 @pytest.fixture
-def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
-    pytester.mkdir("leases")
-    monkeypatch.setenv("PYTEST_GPU_LEASE_DIR", str(pytester.path / "leases"))
-    for name in ("PYTEST_GPU_HOME", "PYTEST_GPU_HOME_DETAILS", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
+def suite(pytester: pytest.Pytester, unmasked: None) -> Suite:
     return Suite(pytester, conftest=RECORDER)
 
 
 def with_specs(suite: Suite, spec: str, *args: str) -> pytest.RunResult:
-    plugins = ["-p", "gpucoexist", "-p", "xdist"] if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") else []
     common = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-ra", "--gpu-machine=machine.json"]
-    return suite.pytester.runpytest_subprocess(*plugins, *common, "--dist=load", f"--tx={spec}", *args)
+    return suite.pytester.runpytest_subprocess(*loaded(), *common, "--dist=load", f"--tx={spec}", *args)
 
 
 def seen(path: Path) -> list[dict[str, Any]]:
@@ -263,9 +257,8 @@ def test_gates_end_the_run_before_a_worker_starts(suite: Suite) -> None:
         """
     )
     suite.pytester.makepyfile("def test_one(): pass")
-    plugins = ["-p", "gpucoexist", "-p", "xdist"] if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") else []
     result = suite.pytester.runpytest_subprocess(
-        *plugins, "-n1", "--gpu-machine=demo", "--gpu-workers=narrow", "--gpu-gate-policy=stop", "--gpu-simulate"
+        *loaded(), "-n1", "--gpu-machine=demo", "--gpu-workers=narrow", "--gpu-gate-policy=stop", "--gpu-simulate"
     )
     assert result.ret == 75
     result.stdout.fnmatch_lines(["*--gpu-gate-policy=stop: the machine is unfit: suite.rule: smells of smoke*"])
@@ -319,9 +312,8 @@ def test_within_the_callers_masks(suite: Suite) -> None:
         def test_each(each_gpu): pass
         """
     )
-    plugins = ["-p", "gpucoexist", "-p", "xdist"] if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") else []
     result = suite.pytester.runpytest_subprocess(
-        *plugins, "-n2", "--gpu-machine=it.tar.gz", "--gpu-simulate", "--gpu-workers=rotate", "-p", "no:cacheprovider"
+        *loaded(), "-n2", "--gpu-machine=it.tar.gz", "--gpu-simulate", "--gpu-workers=rotate", "-p", "no:cacheprovider"
     )
     result.assert_outcomes(passed=10)
     masks = {entry["import"]["CUDA_VISIBLE_DEVICES"] for entry in seen(suite.pytester.path)}

@@ -15,6 +15,8 @@ from tests.machines import machine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+pytestmark = pytest.mark.usefixtures("unmasked")
+
 TOUCH = """
 import os
 
@@ -24,14 +26,6 @@ def test_one():
 def test_two():
     test_one()
 """
-
-
-@pytest.fixture(autouse=True)
-def apart(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytester.mkdir("leases")
-    monkeypatch.setenv("PYTEST_GPU_LEASE_DIR", str(pytester.path / "leases"))
-    for name in ("PYTEST_GPU_HOME", "PYTEST_GPU_HOME_DETAILS", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @needs_xdist

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.fixtures.machines import as_text, workstation
+from tests.fixtures.running import loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.model.machine import Machine
 
-__all__ = ["LIMIT_S", "Ended", "Ranks", "open_mpi", "slurm", "torchrun"]
+__all__ = ["LIMIT_S", "Ended", "Ranks", "environ_of_ranks", "open_mpi", "slurm", "torchrun"]
 
 LIMIT_S = 100
+
+# Of the session around a test, ranks keep how plugins load, and the folder of leases, which is the test's own.
+_KEPT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTEST_GPU_LEASE_DIR"}
 
 # The machine is read from JSON, and the conftest says that it is no replay; each test may say what it got.
 _CONFTEST = """
@@ -40,6 +44,12 @@ def say(request):
             file.write(json.dumps(what) + "\\n")
     return say
 """
+
+
+def environ_of_ranks() -> dict[str, str]:
+    """Return the environment in which a launcher starts: nothing of the session, or the job, around the test."""
+    prefixes = ("PYTEST", "SLURM", "COV")
+    return {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(prefixes)}
 
 
 def torchrun(rank: int, size: int, job: str) -> dict[str, str]:
@@ -114,18 +124,13 @@ class Ranks:
     ) -> list[subprocess.Popen[str]]:
         """Start the ranks; `each` gives further arguments of one rank."""
         job = uuid.uuid4().hex
-        base = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "SLURM", "COV"))}
-        plugins = []
-        if "PYTEST_DISABLE_PLUGIN_AUTOLOAD" in os.environ:
-            base["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-            plugins = ["-p", "gpucoexist"]
-        command = [sys.executable, "-m", "pytest", *plugins, "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
-        command += ["-ra", f"--gpu-machine={machine}", *args]
+        command = [sys.executable, "-m", "pytest", *loaded(xdist=False), "-ra", f"--gpu-machine={machine}", *args]
+        command += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
         return [
             subprocess.Popen(
                 [*command, *each(rank)],
                 cwd=self.path,
-                env={**base, **(environ or {}), "THE_RANK": str(rank), **launcher(rank, size, job)},
+                env={**environ_of_ranks(), **(environ or {}), "THE_RANK": str(rank), **launcher(rank, size, job)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.fixtures.machines import NVIDIA0, NVIDIA1
-from tests.ranks.running import LIMIT_S, Ranks
+from tests.ranks.running import LIMIT_S, Ranks, environ_of_ranks
 
 LAUNCHERS = {
     "Open MPI": ("mpirun.openmpi", "openmpi-bin", ["--allow-run-as-root", "--oversubscribe"]),
@@ -48,11 +48,10 @@ def test_ranks_of_mpi(pytester: pytest.Pytester, name: str) -> None:
         def test_two(gpus): raise AssertionError
         """
     )
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "SLURM", "COV"))}
     done = subprocess.run(
         [command, *options, "-n", "2", sys.executable, "-m", "pytest", *PLUGINS, "-rs", "--gpu-machine=machine.json"],
         cwd=ranks.path,
-        env={**environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**environ_of_ranks(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import ROOT
+from tests.ranks.running import environ_of_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +95,7 @@ class Torchrun:
     def run(self, *args: str) -> tuple[int, Sequence[str]]:
         """Run it, and return the status of torchrun and what each rank printed. Ends all of it when it hangs."""
         packages = Path(pytest.__file__).resolve().parents[1]
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "SLURM", "COV"))}
+        environ = environ_of_ranks()
         environ |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(packages)]), "OMP_NUM_THREADS": "1"}
         environ |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         logs = self.folder / "logs"

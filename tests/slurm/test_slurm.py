@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fixtures.machines import as_text, workstation
-from tests.fixtures.running import needs_xdist
+from tests.fixtures.running import loaded, needs_xdist
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,13 +81,11 @@ class Project:
 
     def command(self, *args: str) -> list[str]:
         """Return a pytest in this environment."""
-        off = "PYTEST_DISABLE_PLUGIN_AUTOLOAD" in os.environ
-        plugins = ["-p", "gpucoexist", "-p", "xdist"] if off else []
         return [
             sys.executable,
             "-m",
             "pytest",
-            *plugins,
+            *loaded(),
             "-p",
             "no:cacheprovider",
             "-p",
