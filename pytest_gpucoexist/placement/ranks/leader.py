@@ -81,7 +81,7 @@ class Leader(Job):
         if missing:
             return (
                 f"{'rank' if len(missing) == 1 else 'ranks'} {', '.join(missing)} of {self.place.local_size} on this "
-                f"node did not come within {self._deadline_s:g} s: did it fail, or select no test that needs a GPU?"
+                f"node did not come within {self._deadline_s:g} s: it failed, or selected no test that needs a GPU"
             )
         words = [difference(hellos[0], hellos[local]) for local in sorted(hellos) if local]
         return "; ".join(each for each in words if each) or None
