@@ -49,7 +49,7 @@ def timeline_markdown(timeline: Timeline, machine: Machine | None) -> list[str]:
     """Write a table of devices, and one of waits."""
     name = _namer(machine)
     lines = [
-        _spread(timeline),
+        _sentence(_spread(timeline)),
         "",
     ]
     lines += markdown_table(
@@ -75,7 +75,7 @@ def timeline_html(timeline: Timeline, machine: Machine | None) -> Iterator[str]:
     """Draw a row of bars for each device, and list the waits."""
     name = _namer(machine)
     vendors = {} if machine is None else {gpu.key: gpu.vendor for gpu in machine.gpus}
-    yield (f"<p>{text(_spread(timeline))}. A bar is a test; a lower one had only a share of the memory.</p>")
+    yield (f"<p>{text(_sentence(_spread(timeline)))}. A bar is a test; a lower one had only a share of the memory.</p>")
     shown = _longest(timeline)
     rows = [_row(each, timeline, shown, name(each.key), vendors.get(each.key, "other")) for each in timeline.devices]
     yield f'<div class="times" role="list" aria-label="Devices over time">{"".join(rows)}{_axis(timeline)}</div>'
@@ -128,6 +128,10 @@ def _longest(timeline: Timeline) -> set[int]:
 
 def _spread(timeline: Timeline) -> str:
     return f"leases on {plural(timeline.workers, 'worker')}, {timeline.length_s:.1f} s from the first to the last"
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _share(device: DeviceTime, timeline: Timeline) -> str:
