@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.placement.scheduler_avoided import Avoided
 from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue
+from pytest_gpucoexist.placement.scheduler_scopes import Scopes
 from pytest_gpucoexist.placement.suite import distinct
 from pytest_gpucoexist.placement.timeline import Hold
 from pytest_gpucoexist.placement.transport import REFUSED, UNRUN
@@ -59,7 +60,7 @@ class Run:
         self._clock = clock
         self._workers: dict[str, QueuedWorker] = {}
         self._avoided = Avoided(engine)
-        self._emptied = False
+        self._scopes = Scopes(push)
         self._sites: dict[str, str] = {}
         self._patient: set[int] = set()
         self._coming = coming
@@ -171,7 +172,7 @@ class Run:
 
     def _ran(self, name: str, worker: QueuedWorker, position: Position, said: Over, now_s: float) -> None:
         test = position.test
-        self._emptied = False
+        self._scopes.ran(name)
         if said[7] and position.assignment is not None:
             shares = {share.key: share.memory_bytes for share in position.assignment.shares}
             start_s = now_s - said[2] + said[3]
@@ -204,9 +205,7 @@ class Run:
         self._avoided.ask_again(now_s)
         made = self._engine.decide(now_s)
         if not made and self._avoided and not self._engine.is_done and self._nobody_runs():
-            if not self._emptied:
-                self._emptied = True
-                self._empty()
+            if self._scopes.end(self._workers, self._engine.pending):
                 return
             # Everything that is left wants devices of other sessions: workers wait for them in the kernel's queues.
             self._patient.update(self._engine.pending)
@@ -217,16 +216,9 @@ class Run:
             self._assign(assignment, orders.setdefault(assignment.worker, Orders()))
         for name, worker in tuple(self._workers.items()):
             self._complete(name, worker, orders.setdefault(name, Orders()), now_s)
-
-    def _empty(self) -> None:
-        """Have every worker give back what the scopes of earlier tests keep: it may be what the others were refused."""
-        for worker in self._workers.values():
-            queue, orders = worker.queue, Orders(ends=True)
-            queue.cancel_predictions(orders)
-            following = next((test for test in self._engine.pending if test in queue.index_of), None)
-            if orders.cancel and following is not None:  # the worker gets to a position when it knows the next
-                queue.predict(following, orders)
-                worker.tell(self._push, orders)
+        heads = [worker.queue.positions[0] for worker in self._workers.values() if worker.queue.positions]
+        if any(head.waits and head.state == "granted" for head in heads):
+            self._scopes.end(self._workers, self._engine.pending)  # it may be this that is waited for
 
     def _assign(self, assignment: Assignment, orders: Orders) -> None:
         worker = self._workers[assignment.worker]

@@ -25,8 +25,8 @@ def planned(
 ) -> tuple[Sequence[Group], bool]:
     """Narrow groups to the devices that a test was given; say whether it goes back when these are not free.
 
-    Without a plan, and where its devices cannot serve the groups (wider leases take more than the plan knew), the
-    groups stay as they are and the test waits.
+    Without a plan the groups stay as they are and the test waits. They also stay where the plan's devices cannot serve
+    them: wider leases take more than the plan knew.
     """
     grant = item.stash.get(GRANTED, None)
     if grant is None or grant.waits or not grant.keys:
@@ -34,7 +34,7 @@ def planned(
     keys = grant.devices
     narrowed = [replace(group, candidates=tuple(key for key in group.candidates if key in keys)) for group in groups]
     if choose(narrowed, keys, machine, closest_pair=closest_pair) is None:
-        return groups, False
+        return groups, True  # not waited for: a worker that is idle may hold them for a scope that only its end ends
     return narrowed, True
 
 

@@ -1,0 +1,46 @@
+"""Scopes that outlive a worker's last test: what they keep is given back before others wait for it in vain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.fixtures.running import needs_xdist
+from tests.placement.planned import Planned
+
+if TYPE_CHECKING:
+    import pytest
+
+WHOLE_SESSION = """
+import pytest
+
+@pytest.mark.parametrize("i", range(4))
+def test_session(session_gpu, i): pass
+"""
+
+# The fixture's device is one of three that its module takes at once: the plan knows of the fixture's alone.
+MODULES = """
+import pytest
+
+@pytest.mark.parametrize("i", range(2))
+def test_module(module_gpu, i): pass
+
+@pytest.mark.cuda(count=2)
+def test_pair(module_gpu): pass
+
+class TestClass:
+    @pytest.mark.rocm
+    def test_rocm(self, class_gpu): pass
+
+    @pytest.mark.gpu(count=3)
+    def test_three(self): pass
+
+@pytest.mark.cuda
+def test_last(): pass
+"""
+
+
+@needs_xdist
+def test_devices_of_a_scope_whose_tests_are_over_are_not_waited_for_for_ever(pytester: pytest.Pytester) -> None:
+    suite = Planned(pytester, test_a=WHOLE_SESSION, test_b=MODULES, test_c=MODULES)
+    suite.run(workers=4).assert_outcomes(passed=16)
+    assert len(suite.ran()) == 16
