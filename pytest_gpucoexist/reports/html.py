@@ -27,6 +27,7 @@ from pytest_gpucoexist.reports.words import (
     describe_time,
     describe_use,
     plural,
+    sold_as,
     why_not,
 )
 
@@ -159,7 +160,9 @@ def _gpu_test(record: TestRecord) -> list[str]:
 
 def _device_line(device: DeviceUse) -> str:
     simulated = badge("SIMULATED", "warn") + " " if device.simulated else ""
-    name = " ".join(filter(None, [device.name, device.driver, device.driver_version]))
+    name = " ".join(filter(None, [sold_as(device.name or ""), device.driver, device.driver_version]))
+    if device.share_bytes is not None:
+        name = ", ".join(filter(None, [f"{describe_size(device.share_bytes)} of its memory", name]))
     place = f'<div>{simulated}<b>{text(device.id)}</b> <span class="id">{text(device.key)}</span></div>'
     return f'{place}<span class="sub">{text(name)}</span>'
 

@@ -30,6 +30,7 @@ __all__ = [
     "plural",
     "population",
     "ranges",
+    "sold_as",
     "why_not",
 ]
 
@@ -110,9 +111,15 @@ def describe_name(gpu: Gpu) -> str:
         if gpu.vendor_id is None:
             return vendor or UNKNOWN
         name = f"[{gpu.vendor_id.removeprefix('0x')}:{(gpu.device_id or '?').removeprefix('0x')}]"
-    elif sold_as := _SOLD_AS.fullmatch(name):
-        name = sold_as.group(1)
+    else:
+        name = sold_as(name)
     return name if name.lower().startswith(vendor.lower()) else f"{vendor} {name}"
+
+
+def sold_as(name: str) -> str:
+    """Take the name of a product out of that of its chip: `Navi 31 [Radeon RX 7900 XTX]`."""
+    found = _SOLD_AS.fullmatch(name)
+    return name if found is None else found.group(1)
 
 
 def describe_link(link: Link, *, now: bool = False) -> str:

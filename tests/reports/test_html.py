@@ -187,6 +187,14 @@ def test_a_test_that_never_had_a_device() -> None:
     assert "1 GPU not run" in text
 
 
+def test_a_test_shows_the_name_that_its_device_is_sold_under_and_its_share() -> None:
+    record = sessions.gpu_record("a", "nvidia0")
+    device = replace(record.devices[0], name="Navi 31 [Radeon RX 7900 XTX]", driver=None, share_bytes=4 * 1024**3)
+    page = report_html(sessions.session(replace(record, devices=(device,))))
+    assert "4 GiB of its memory, Radeon RX 7900 XTX" in page
+    assert "Navi 31" not in page
+
+
 def test_merged_page_begins_with_what_ran_nowhere() -> None:
     text = Page(merged_html(merge_reports([("a.json", sessions.workstation_session())]))).text
     assert "4 tests ran nowhere." in text
