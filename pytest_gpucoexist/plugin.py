@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_gpucoexist.session.options import Options
     from pytest_gpucoexist.session.state import GpuSession
 
 # With plugin autoload off, only the module named with -p gets assertion rewriting.
@@ -51,16 +52,39 @@ def pytest_configure(config: pytest.Config) -> None:
     """Read the options and register what was asked for. First of all, because pytest-xdist reads `dist` here too."""
     from pytest_gpucoexist.session.marks import register
     from pytest_gpucoexist.session.options import read_options
-    from pytest_gpucoexist.session.state import GPU_SESSION, GpuSession
 
     register(config)
-    session = config.stash[GPU_SESSION] = GpuSession(config, read_options(config))
-    if session.is_asked:
+    options = config.stash[_OPTIONS] = read_options(config)
+    if _is_asked(config, options) and (session := _session_of(config)) is not None:
         from pytest_gpucoexist.session.configuring import configure
 
         configure(session)
     if getattr(config.option, "showfixtures", False):
         _register_fixtures(config)
+
+
+_OPTIONS: pytest.StashKey[Options] = pytest.StashKey()
+"""In `config.stash`: what was said, until somebody needs the session's object. An empty session never does."""
+
+
+def _is_asked(config: pytest.Config, options: Options) -> bool:
+    """Whether this session has more to set up than to wait for a test that needs a GPU."""
+    return (
+        bool(options.given or config.getini("gpu_marks") or config.getini("gpu_doctests"))
+        or hasattr(config, "workerinput")
+        or getattr(config.option, "verbose", 0) > 0
+        or getattr(config.option, "dist", "no") != "no"
+    )
+
+
+def _session_of(config: pytest.Config) -> GpuSession | None:
+    """Return the session's object, made when it is first needed; None where there are no options, as after an error."""
+    from pytest_gpucoexist.session.state import GPU_SESSION, GpuSession
+
+    if _OPTIONS in config.stash:
+        config.stash[GPU_SESSION] = GpuSession(config, config.stash[_OPTIONS])
+        del config.stash[_OPTIONS]
+    return config.stash.get(GPU_SESSION, None)
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
@@ -71,6 +95,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 def _register_fixtures(config: pytest.Config) -> None:
     if not config.pluginmanager.has_plugin(_FIXTURES):
+        _session_of(config)
         config.pluginmanager.register(import_module("pytest_gpucoexist.session.fixtures"), _FIXTURES)
 
 
@@ -91,10 +116,7 @@ _EACH = frozenset({"each_gpu", "each_vendor", "each_numa_node"})
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Find out which selected tests need a GPU; without any, nothing more happens in this session."""
-    from pytest_gpucoexist.session.state import GPU_SESSION
-
-    gpu_session: GpuSession | None = session.config.stash.get(GPU_SESSION, None)
-    if gpu_session is not None and session.items:
+    if session.items and (gpu_session := _session_of(session.config)) is not None:
         from pytest_gpucoexist.session.selecting import select
 
         selected = select(gpu_session, session.items)
@@ -111,9 +133,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Group hardware skips by what was missing; say so when GPU tests were selected and none ran."""
-    from pytest_gpucoexist.session.state import GPU_SESSION
-
-    gpu_session: GpuSession | None = config.stash.get(GPU_SESSION, None)
+    if _OPTIONS in config.stash:
+        return  # nothing was asked for or collected
+    gpu_session = _session_of(config)
     if gpu_session is None or config.option.collectonly or gpu_session.options.plan:
         return
     known = gpu_session.notes or gpu_session.selected or gpu_session.ledger or gpu_session.judgement

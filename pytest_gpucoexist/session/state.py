@@ -69,17 +69,6 @@ class GpuSession:
         return None if self.link is None or self.link.apart else self.link
 
     @property
-    def is_asked(self) -> bool:
-        """Whether this session has more to set up than to wait for a test that needs a GPU."""
-        config = self.config
-        return (
-            bool(self.options.given or config.getini("gpu_marks") or config.getini("gpu_doctests"))
-            or self.is_worker
-            or getattr(config.option, "verbose", 0) > 0
-            or getattr(config.option, "dist", "no") != "no"
-        )
-
-    @property
     def hypothetical(self) -> bool:
         """Whether decisions are only shown: then a replayed machine counts as if it were here."""
         return self.options.plan or self.options.observe

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.beside.running import workers, workers_slow
 
 if TYPE_CHECKING:
@@ -83,3 +85,14 @@ def test_unselected_gpu_tests_change_nothing(suite: Suite, workers: int) -> None
     loaded = modules(suite, "-m", "not cuda", workers=workers)
     for process, names in loaded.items():
         assert not {name.split(".")[0] for name in names - without[process]} & FORBIDDEN
+
+
+def test_an_empty_session_loads_what_reads_options_and_no_more(suite: Suite) -> None:
+    (suite.path / "conftest.py").unlink()
+    suite.pytester.makepyfile(spy=SPY)
+    suite.pytester.mkdir("empty")
+    result = suite.run("empty", on=(), plugins=("spy",))
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    names = json.loads((suite.path / "modules-main.json").read_text())
+    ours = {name.removeprefix("pytest_gpucoexist.") for name in names if name.startswith("pytest_gpucoexist.")}
+    assert ours == {"plugin", "hookspecs", "session", "session.marks", "session.options"}
