@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.measures import LARGEST, RECORDINGS
+from tests.benchmarks.measures import LARGEST, RECORDINGS, hanging_nvml
 from tests.benchmarks.running import ROOT, Row
 
 if TYPE_CHECKING:
@@ -105,28 +105,13 @@ def gates_hanging(*, quick: bool) -> list[Row]:
 
     from pytest_gpucoexist.gates import Subject, judge
     from pytest_gpucoexist.probes import discover
-    from pytest_gpucoexist.testing import a_machine
-    from tests.fakes.build import nvml_library
-    from tests.fakes.machine import FakeMachine
-    from tests.vendor.hosts import asking_here
 
     deadline_s, allowed_s = 2.0, 3.0 if quick else 1.0
-    files = a_machine().with_gpu("rtx4090").host()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        fake = FakeMachine(folder, {"LD_LIBRARY_PATH": str(nvml_library(folder))})
-        fake.fault("nvidia.nvmlInitWithFlags", "hang 60")
-        before = dict(os.environ)
-        os.environ.update(fake.environ)
-        try:
-            host = asking_here(files)
-            machine = discover(host)
-            started = time.perf_counter()
-            judgement = judge(Subject(host=host, machine=machine, level="standard", deadline_s=deadline_s))
-            seconds = time.perf_counter() - started
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+    with hanging_nvml() as (_files, host, _fake):
+        machine = discover(host)
+        started = time.perf_counter()
+        judgement = judge(Subject(host=host, machine=machine, level="standard", deadline_s=deadline_s))
+        seconds = time.perf_counter() - started
     told = [verdict for verdict in judgement.verdicts if verdict.id == "drv.query_timeout" and verdict.status == "FAIL"]
     return [
         Row(

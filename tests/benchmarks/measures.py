@@ -15,7 +15,10 @@ from tests.benchmarks.running import ROOT, Row, Sessions, timed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["collection", "discovery", "hanging", "imports", "partitions", "startup"]
+    from pytest_gpucoexist.host import Host
+    from tests.fakes.machine import FakeMachine
+
+__all__ = ["collection", "discovery", "hanging", "hanging_nvml", "imports", "partitions", "startup"]
 
 RECORDINGS = ROOT.parent / "shared" / "machines"
 
@@ -167,16 +170,14 @@ def partitions(*, quick: bool) -> list[Row]:
     return [replace(times.row("KFD topology of 63 partitions (4,000 files)", 0, quick=quick), target="", met=None)]
 
 
-def hanging(*, quick: bool) -> list[Row]:
-    """Measure discovery while NVML hangs for 60 s: it costs its deadline, and the facts of PCI are there."""
-    from pytest_gpucoexist.probes import discover
+@contextlib.contextmanager
+def hanging_nvml() -> Iterator[tuple[Host, Host, FakeMachine]]:
+    """Give a machine by its files alone, the same with an NVML to ask that hangs for 60 s, and that fake NVML."""
     from pytest_gpucoexist.testing import a_machine
     from tests.fakes.build import nvml_library
     from tests.fakes.machine import FakeMachine
     from tests.vendor.hosts import asking_here
 
-    # A quick run shares its machine with whatever else CI does: it only tells a deadline kept from one that was not.
-    deadline_s, allowed_s = 2.0, 3.0 if quick else 0.2
     files = a_machine().with_gpu("rtx4090").host()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -185,13 +186,22 @@ def hanging(*, quick: bool) -> list[Row]:
         before = dict(os.environ)
         os.environ.update(fake.environ)
         try:
-            host = asking_here(files)
-            started = time.perf_counter()
-            machine = discover(host, ask=["nvidia"], deadline_s=deadline_s)
-            seconds = time.perf_counter() - started
+            yield files, asking_here(files), fake
         finally:
             os.environ.clear()
             os.environ.update(before)
+
+
+def hanging(*, quick: bool) -> list[Row]:
+    """Measure discovery while NVML hangs for 60 s: it costs its deadline, and the facts of PCI are there."""
+    from pytest_gpucoexist.probes import discover
+
+    # A quick run shares its machine with whatever else CI does: it only tells a deadline kept from one that was not.
+    deadline_s, allowed_s = 2.0, 3.0 if quick else 0.2
+    with hanging_nvml() as (files, host, fake):
+        started = time.perf_counter()
+        machine = discover(host, ask=["nvidia"], deadline_s=deadline_s)
+        seconds = time.perf_counter() - started
         called = fake.log.read_text().split() if fake.log.exists() else []
     (gpu,) = machine.gpus
     there = (
