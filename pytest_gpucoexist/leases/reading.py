@@ -151,12 +151,30 @@ def sweep(folder: str, is_named: Callable[[str], bool]) -> None:
     for name in _names(own):
         path = os.path.join(own, name)
         seen = read_record(path, os.geteuid())
+        if seen is None and _is_scrap(path):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         if seen is None or seen.live:
             continue
         prefix = f"{seen.machine}:" if seen.machine else ""
         if not any(is_named(prefix + key) for lease in seen.leases for key in lease.devices):
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+
+def _is_scrap(path: str) -> bool:
+    """Whether it is a record whose process died before it had written anything."""
+    try:
+        fd = opened(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(fd)
+        return stat.S_ISREG(found.st_mode) and not found.st_size and conflict(fd, 0, 1) is None
+    except OSError:
+        return False
+    finally:
+        close(fd)
 
 
 def _names(path: str) -> list[str]:

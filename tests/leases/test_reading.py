@@ -13,6 +13,7 @@ import pytest
 from pytest_gpucoexist.host import local_host
 from pytest_gpucoexist.leases import places
 from pytest_gpucoexist.leases.machine import Identity, MachineLeaser
+from pytest_gpucoexist.leases.ofd import lock
 from pytest_gpucoexist.leases.places import Place
 from pytest_gpucoexist.leases.reading import holders_of, records, sweep
 from pytest_gpucoexist.leases.view import all_records, locked_unrecorded
@@ -65,6 +66,16 @@ def test_the_record_of_the_dead_is_left_and_swept(start: Start, folder: Path) ->
     assert len(list(records(str(folder)))) == 1
     sweep(str(folder), lambda name: False)
     assert list(records(str(folder))) == []
+
+
+def test_a_record_whose_process_died_before_it_wrote_is_swept(folder: Path) -> None:
+    empty, kept = write(folder, "1-a.json", ""), write(folder, "2-b.json", "")
+    fd = os.open(kept, os.O_RDWR)
+    assert lock(fd, 0, 1)
+    sweep(str(folder), lambda name: False)
+    assert not empty.exists()
+    assert kept.exists(), "its process lives, and is about to write"
+    os.close(fd)
 
 
 GOOD: dict[str, Any] = {
