@@ -37,9 +37,10 @@ def test_a_crash_is_told_of_the_test_that_ran_and_the_others_run(pytester: pytes
 def test_no_worker_is_replaced_where_that_is_forbidden(pytester: pytest.Pytester) -> None:
     suite = Planned(pytester, test_it=CRASHES)
     result = suite.run("--max-worker-restart=0", workers=2)
-    outcomes = result.parseoutcomes()
-    assert outcomes["failed"] == 1
-    assert outcomes["passed"] <= 2, "the worker that is left runs only what it had been given"
+    # The worker that is left may get on before pytest-xdist tells it to end, and may crash, too: then nobody is left.
+    assert 1 <= result.parseoutcomes()["failed"] <= 2
+    assert {entry["worker"] for entry in suite.read()} <= {"gw0", "gw1"}
+    result.stdout.no_fnmatch_line("*replacing crashed worker*")
     result.stdout.fnmatch_lines(["*worker gw? crashed and worker restarting disabled*"])
 
 
