@@ -12,6 +12,7 @@ from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
 from pytest_gpucoexist.leases.lease import Lease
 from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.requirement import Requirement
+from pytest_gpucoexist.placement.grant import GRANTED, Grant
 from pytest_gpucoexist.session.asking import Asked
 from pytest_gpucoexist.session.choices import Choice, choices_of
 from pytest_gpucoexist.session.holds import Holds
@@ -96,12 +97,9 @@ def test_what_never_does_together_is_asked_for_as_a_whole(
 
 
 def test_a_place_that_fails_is_said_of_a_planned_test_too(
-    session: GpuSession, leasing: Leasing, item: pytest.Item, monkeypatch: pytest.MonkeyPatch
+    session: GpuSession, leasing: Leasing, item: pytest.Item
 ) -> None:
-    def planned(*_: Any, **__: Any) -> tuple[Sequence[Group], bool]:
-        return [ONE], True
-
-    monkeypatch.setattr("pytest_gpucoexist.session.granted.planned", planned)
+    item.stash[GRANTED] = Grant(keys=((NVIDIA0,),))
     leasing.raises = OSError(24, "Too many open files")
     with pytest.raises(GpuCoexistError, match=r"test_a: the place of leases failed: .* Too many open files"):
         Holds(session).take(item, Asked(groups=(ONE,)), lambda: (ONE,))
