@@ -106,7 +106,8 @@ class MachineLeaser:
     ) -> Lease:
         """Wait until all groups can be served, and hold them (`Leaser.acquire`).
 
-        A process that holds devices does not wait for more: two that did could wait for each other.
+        A process that holds devices does not wait for more: two that did could wait for each other. An `on_wait` with
+        an attribute `eager_s` begins its wait with so many seconds without a place in the queue.
         """
         if self._generation != generation():
             self._forget()
@@ -123,6 +124,8 @@ class MachineLeaser:
         pursuit = Pursuit(request, self._holds.take, self._watch, guard)
         try:
             chosen = pursuit.attempt()
+            if chosen is None and (eager_s := getattr(on_wait, "eager_s", 0.0)) and timeout_s is None:
+                chosen = pursuit.eager(eager_s)
             if chosen is None:
                 chosen = self._wait(pursuit, guard, timeout_s, on_wait)
             assert pursuit.hold is not None

@@ -25,6 +25,7 @@ AT_ONCE_S = 0.02
 """What is called busy at once is tried for as long: another one may just be looking."""
 
 _SHORTEST_S, _LONGEST_S = 0.001, 0.02
+_EAGER_S = 0.0005
 _TELL_S = 1.0
 
 
@@ -74,6 +75,15 @@ class Pursuit:
         hold, self.hold, self._turn = self.hold, None, None
         if hold is not None:
             hold.close()
+
+    def eager(self, limit_s: float) -> Chosen | None:
+        """Attempt for as long without a place in the queue, which is work: what is wanted is free in a moment."""
+        end_s = time.monotonic() + limit_s
+        chosen = None
+        while chosen is None and time.monotonic() < end_s:
+            time.sleep(_EAGER_S)
+            chosen = self.attempt()
+        return chosen
 
     def wait(self, wait: Wait, on_wait: OnWait | None) -> Chosen:
         """Attempt until it succeeds or `wait` says that it is over, in the order of arrival.

@@ -16,11 +16,13 @@ class Grant:
     `keys` is empty for a test that needs none, and where the plan does not say. A worker asks for the lease of these
     devices only; when its wider leases leave no room for that, the request stands as it is: the plan is advice, the
     kernel's locks are the truth. `waits` says what follows when another session holds them: the worker waits in the
-    kernel's queue for any device that would do, or it gives the test back.
+    kernel's queue for any device that would do, or it gives the test back. `soon`: they become free in a moment, when
+    a test of this session is torn down; that is waited for.
     """
 
     keys: tuple[tuple[str, ...], ...] = ()
     waits: bool = False
+    soon: bool = False
 
     @property
     def devices(self) -> frozenset[str]:

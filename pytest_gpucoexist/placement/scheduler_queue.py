@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.placement.scheduler import Node
 
-__all__ = ["Orders", "Position", "QueuedWorker", "WorkerQueue"]
+__all__ = ["Orders", "Position", "QueuedWorker", "WorkerQueue", "hand_over"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Position:
-    """One place in a worker's queue. `blockers`: (worker, test) that still hold what it was assigned."""
+    """One place in a worker's queue. `blockers`: (worker, test) that still hold what it was assigned.
+
+    `soon`: one of them was being torn down when it stopped to count.
+    """
 
     number: int
     test: int
@@ -33,6 +36,7 @@ class Position:
     assignment: Assignment | None = None
     blockers: set[tuple[str, int]] = field(default_factory=set)
     waits: bool = False
+    soon: bool = False
     has_begun: bool = False
 
 
@@ -108,12 +112,13 @@ class WorkerQueue:
                 return position
         return None
 
-    def unblock(self, name: str, test: int | None) -> None:
-        """Wait no more for what a worker held for a test, or (None) for any."""
+    def unblock(self, name: str, test: int | None, *, soon: bool = False) -> None:
+        """Wait no more for what a worker held for a test, or (None) for any. `soon`: it is free in a moment."""
         for position in self.positions:
             if position.blockers:
                 gone = {each for each in position.blockers if each[0] == name and test in {None, each[1]}}
                 position.blockers -= gone
+                position.soon = position.soon or (soon and bool(gone))
 
     def crashed(self) -> int | None:
         """Say which test a worker that died is to be blamed on; None when it died idle.
@@ -178,6 +183,20 @@ class QueuedWorker:
             for position in orders.run:
                 devices = () if position.assignment is None else position.assignment.devices
                 keys = [list(group) for group in devices]
-                push(self.name, RUN, [position.number, keys, position.waits, self.refusals])
+                soon = [True] if position.soon else []
+                push(self.name, RUN, [position.number, keys, position.waits, self.refusals, *soon])
             if orders.indices:
                 self.node.send_runtest_some(orders.indices)
+
+
+def hand_over(
+    workers: Mapping[str, QueuedWorker], name: str, number: int, push: Callable[[str, str, object], None]
+) -> None:
+    """Let go on who only waits for a test that is being torn down, at this position of the worker `name`."""
+    giver = workers.get(name)
+    head = giver.queue.positions[0] if giver is not None and giver.queue.positions else None
+    if head is None or head.number != number or head.state != "granted":
+        return
+    for worker in workers.values():
+        worker.queue.unblock(name, head.test, soon=True)
+        worker.go_on(push)

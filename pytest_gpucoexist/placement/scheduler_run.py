@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.placement.scheduler_avoided import Avoided
-from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue
+from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue, hand_over
 from pytest_gpucoexist.placement.scheduler_scopes import Scopes
 from pytest_gpucoexist.placement.suite import distinct
 from pytest_gpucoexist.placement.timeline import Hold
@@ -122,14 +122,18 @@ class Run:
                     self._was_refused(name, worker, position.test, said[7], now_s)
                 else:
                     # Who has only waited for this goes on before anything is thought about.
-                    begun = [(each.name, head) for each in self._workers.values() if (head := each.go_on(self._push))]
+                    for each in self._workers.values():
+                        each.go_on(self._push)
                     self._ran(name, worker, position, said, now_s)
                     following = worker.queue.positions[0] if worker.queue.positions else None
                     if following is not None and following.state == "granted":
                         self._engine.started(name, following.test, now_s)
-                    for other, head in begun:
-                        self._engine.started(other, head.test, now_s)
             self._hand_out()
+
+    def ending(self, name: str, number: int) -> None:
+        """Let go on who waits for a test that has passed, when its teardown begins: locks keep it out until the end."""
+        with self._lock:
+            hand_over(self._workers, name, number, self._push)
 
     def again(self, item: str) -> None:
         """Make a test pending that was reported already."""

@@ -17,6 +17,7 @@ from pytest_gpucoexist.model.requirement import Need
 
 __all__ = [
     "CANCEL",
+    "ENDING",
     "OPEN",
     "OVER",
     "RAN",
@@ -36,9 +37,13 @@ TABLE = "tests"
 OVER = "over"
 """Worker → controller: a position of its queue is over, see `Over`."""
 
+ENDING = "ending"
+"""Worker → controller: the test at this position has passed and is torn down next; its devices are free in a moment."""
+
 RUN = "run"
 """Controller → worker: a position may run: [position, keys per group, whether it waits for the lease itself, refusals].
 
+A fifth value, where it is there, says that a teardown frees these devices in a moment.
 `refusals` counts what the worker had refused by then: it does not begin on a word that crossed its refusal.
 """
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from pytest_gpucoexist.placement.grant import CANCELLED, GRANTED, REFUSED, Grant
-from pytest_gpucoexist.placement.transport import CANCEL, OPEN, OVER, RAN, REFUSED as WAS_REFUSED, RUN, UNRUN
+from pytest_gpucoexist.placement.transport import CANCEL, ENDING, OPEN, OVER, RAN, REFUSED as WAS_REFUSED, RUN, UNRUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -35,10 +35,10 @@ class Words:
 
     def run(self, word: Sequence[Any]) -> None:
         """Take a word that a position may run. One that crossed a refusal counts for nothing."""
-        number, keys, waits, refusals = word
+        number, keys, waits, refusals, *soon = word
         with self._changed:
             if refusals == self._refusals:
-                self._said[number] = Grant(keys=tuple(tuple(group) for group in keys), waits=waits)
+                self._said[number] = Grant(keys=tuple(tuple(group) for group in keys), waits=waits, soon=bool(soon))
                 self._changed.notify_all()
 
     def cancel(self, word: Sequence[Any]) -> None:
@@ -89,6 +89,10 @@ class Leases(Protocol):
 
     def keys(self, item: pytest.Item) -> list[str]:
         """Return the devices that a test had."""
+        ...
+
+    def are_locks(self, item: pytest.Item) -> bool:
+        """Say whether a test has devices, by locks that keep every other worker from them until they are back."""
         ...
 
     def is_back(self, item: pytest.Item) -> bool:
@@ -146,6 +150,14 @@ class Gate:
         finally:
             if not self._has_told:
                 self._tell(OVER, self._over(item, number, grant))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Tell that a test has passed: who is next for its devices gets ready while it is torn down."""
+        result = yield
+        if not self._has_told and self._leases.are_locks(item):
+            self._tell(ENDING, self._number - 1)
+        return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.groups import Group
     from pytest_gpucoexist.model.machine import Machine
 
-__all__ = ["give_back_unfit", "note_refusal", "planned"]
+__all__ = ["give_back_unfit", "is_soon", "note_refusal", "planned"]
 
 
 def planned(
@@ -36,6 +36,12 @@ def planned(
     if choose(narrowed, keys, machine, closest_pair=closest_pair) is None:
         return groups, True  # not waited for: a worker that is idle may hold them for a scope that only its end ends
     return narrowed, True
+
+
+def is_soon(item: pytest.Item, groups: Sequence[Group]) -> bool:
+    """Say whether groups are of planned devices only, which a teardown of this session's own frees in a moment."""
+    grant = item.stash[GRANTED]
+    return grant.soon and all(key in grant.devices for group in groups for key in group.candidates)
 
 
 def give_back_unfit(item: pytest.Item, reason: str) -> None:

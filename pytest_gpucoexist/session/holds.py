@@ -186,13 +186,18 @@ class Holds:
 
     def _planned(self, item: pytest.Item, groups: Sequence[Group], *, closest_pair: bool) -> Lease:
         """Wait for devices, or for those of the controller's plan (`--gpu-dist`) not at all: then it makes another."""
-        from pytest_gpucoexist.session.granted import note_refusal, planned
+        from pytest_gpucoexist.session.granted import is_soon, note_refusal, planned
         from pytest_gpucoexist.session.waits import place_failed
 
         groups, at_once = planned(item, groups, self._session.machine(), closest_pair=closest_pair)
         if not at_once:
             return self._wait(groups, item.nodeid, closest_pair=closest_pair)
         try:
+            if is_soon(item, groups):
+                from pytest_gpucoexist.session.handover import wait_soon
+
+                lease, self.waited_s = wait_soon(self._session, groups, item.nodeid, closest_pair=closest_pair)
+                return lease
             return self._session.leaser.acquire(groups, item.nodeid, closest_pair=closest_pair, timeout_s=0)
         except DeviceBusyError:
             note_refusal(item)

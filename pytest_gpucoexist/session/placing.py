@@ -81,11 +81,12 @@ class Placing:
         self._engine: Engine | None = None
         self._sites = Sites(session)
         self._known_sites: set[str] = set()
-        from pytest_gpucoexist.placement.transport import OVER, TABLE
+        from pytest_gpucoexist.placement.transport import ENDING, OVER, TABLE
 
         link.at_once(SITE, self._sites.take)
         link.at_once(TABLE, self._take_table)
         link.at_once(OVER, self._take_over)
+        link.at_once(ENDING, self._take_ending)
 
     # What pytest-xdist asks
 
@@ -183,6 +184,13 @@ class Placing:
         from pytest_gpucoexist.placement.transport import Table
 
         self._tables[worker] = Table.unpack(packed)
+
+    def _take_ending(self, worker: str, number: int) -> None:
+        if self.run is not None:
+            try:
+                self.run.ending(worker, number)
+            except BaseException as error:  # noqa: BLE001  it is raised again where pytest hears of it
+                self._failed = error
 
     def _take_over(self, worker: str, said: Over) -> None:
         if self.run is not None:

@@ -78,7 +78,11 @@ class _Prepares:
         return (yield)
 
 
-_NEEDED = ("pytest_gpucoexist.session.handout", "pytest_gpucoexist.reports.model")
+_NEEDED = (
+    "pytest_gpucoexist.session.handout",
+    "pytest_gpucoexist.session.handover",
+    "pytest_gpucoexist.reports.model",
+)
 """What the fixtures and the report of the first test import."""
 
 
@@ -101,6 +105,14 @@ class _Leases:
 
         holding = item.stash.get(HOLDING, None)
         return [] if holding is None else list(holding.used)
+
+    def are_locks(self, item: pytest.Item) -> bool:
+        """Say whether a test has devices, by locks that keep every other worker from them until they are back."""
+        from pytest_gpucoexist.session.leasing import HOLDING
+
+        holding = item.stash.get(HOLDING, None)
+        place = getattr(self._session.leaser, "place", None)
+        return holding is not None and bool(holding.leases) and place is not None and place.locks != "process"
 
     def is_back(self, item: pytest.Item) -> bool:
         """Say whether the devices of a test that has been torn down went back before its last report is made."""

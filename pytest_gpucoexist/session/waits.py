@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.groups import Group
     from pytest_gpucoexist.session.state import GpuSession
 
-__all__ = ["FIRST_LINE_S", "NEXT_LINE_S", "Watch", "place_failed", "wait_for"]
+__all__ = ["FIRST_LINE_S", "NEXT_LINE_S", "Watch", "is_strange", "place_failed", "wait_for"]
 
 FIRST_LINE_S = 2.0
 """How long a test waits before the terminal says so."""
@@ -106,7 +106,7 @@ class Watch:
         if self._last is not None and self._counting:
             self._counted_s += now - self._last
         self._last = now
-        self._counting = not waiting.holders or any(self._is_strange(holder) for holder in waiting.holders)
+        self._counting = not waiting.holders or any(is_strange(self._session, holder) for holder in waiting.holders)
         machine = self._session.machine()
         if self._counting and self._counted_s >= options.wait_s:
             words = gave_up_words(_named(waiting), self._groups, machine, time.time(), options.wait_s)
@@ -115,8 +115,10 @@ class Watch:
             self._next_line_s = waiting.waited_s + NEXT_LINE_S
             say_anywhere(self._session, waiting_words(self._owner, _named(waiting), self._groups, machine, time.time()))
 
-    def _is_strange(self, holder: Holder) -> bool:
-        return holder.kind != "lease" or holder.session is None or holder.session != self._session.run_id
+
+def is_strange(session: GpuSession, holder: Holder) -> bool:
+    """Say whether somebody else than the workers of this session keeps a device."""
+    return holder.kind != "lease" or holder.session is None or holder.session != session.run_id
 
 
 def _named(waiting: Waiting) -> Waiting:

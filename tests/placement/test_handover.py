@@ -1,0 +1,91 @@
+"""A device goes to the next worker: who waits is told when the teardown begins, and locks decide when it ends."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpucoexist.placement.engine.values import Assignment
+from pytest_gpucoexist.placement.grant import Grant
+from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue, hand_over
+from pytest_gpucoexist.placement.transport import RUN
+from pytest_gpucoexist.placement.worker import Words
+from tests.placement.planned import Planned
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+pytest.importorskip("xdist", reason="needs pytest-xdist: it is not installed")
+
+
+class _Node:
+    gateway: Any = None
+    shutting_down = False
+
+    def send_runtest_some(self, indices: Sequence[int]) -> None:
+        """Nothing is appended here."""
+
+    def shutdown(self) -> None:
+        """Nothing ends here."""
+
+
+def _worker(name: str, test: int, *after: tuple[str, int]) -> QueuedWorker:
+    worker = QueuedWorker(name, _Node(), WorkerQueue({test: test}), "kind")
+    orders = Orders()
+    worker.queue.assign(Assignment(worker=name, test=test, devices=(("a",),), after=after), orders)
+    worker.queue.grant(orders)
+    return worker
+
+
+def test_who_waits_is_told_that_the_device_is_free_soon() -> None:
+    workers = {
+        "gw0": _worker("gw0", 0),
+        "gw1": _worker("gw1", 1, ("gw0", 0)),
+        "gw2": _worker("gw2", 2, ("gw1", 1)),
+        "gw3": _worker("gw3", 3, ("gw0", 0), ("gw2", 2)),
+    }
+    said: list[tuple[str, str, object]] = []
+    hand_over(workers, "gw0", 0, lambda *each: said.append(each))
+    assert said == [("gw1", RUN, [0, [["a"]], False, 0, True])]
+    hand_over(workers, "gw0", 0, lambda *each: said.append(each))
+    hand_over(workers, "gw2", 0, lambda *each: said.append(each))  # it has not begun: nothing of it ends
+    hand_over(workers, "gw9", 0, lambda *each: said.append(each))
+    assert len(said) == 1
+    words = Words()
+    words.run([0, [["a"]], False, 0, True])
+    assert words.wait(0) == Grant(keys=(("a",),), soon=True)
+
+
+@pytest.mark.parametrize("ends", ["slow", "fails"])
+def test_a_teardown_that_takes_long_or_fails_keeps_the_device_until_its_end(
+    pytester: pytest.Pytester, ends: str
+) -> None:
+    suite = Planned(
+        pytester,
+        test_it=f"""
+            import time
+            import pytest
+
+            @pytest.fixture
+            def slow(_recorded):
+                yield
+                time.sleep(0.2)
+                assert {ends == "slow"}
+
+            @pytest.mark.gpu
+            @pytest.mark.parametrize("n", range(9))
+            def test_it(gpus, n, slow): pass
+            """,
+    )
+    result = suite.run(workers=6)
+    result.assert_outcomes(passed=9, errors=0 if ends == "slow" else 9)
+    assert len(set(suite.ran())) == len(suite.read()) == 9
+    by_key: dict[str, list[tuple[int, int]]] = {}
+    for entry in suite.read():
+        for key in entry["keys"]:
+            by_key.setdefault(key, []).append((entry["start"], entry["end"]))
+    for turns in by_key.values():
+        turns.sort()
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(turns))
