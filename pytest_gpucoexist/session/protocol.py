@@ -57,9 +57,10 @@ class GpuProtocol:
             item.session.shouldstop = stopped
         holding = None
         item.stash[REFUSED] = False
-        for key in (HOLD_ERROR, HOLDING):
-            if key in item.stash:
-                del item.stash[key]
+        if HOLD_ERROR in item.stash:
+            del item.stash[HOLD_ERROR]
+        if HOLDING in item.stash:
+            del item.stash[HOLDING]
         if not self._session.options.observe or our_fixtures(item):
             try:
                 holding = hold(self._session, item, decision)
