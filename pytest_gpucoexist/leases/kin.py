@@ -69,7 +69,7 @@ class Kin:
         self._roots = {*ours, self._me} - {0}
         self._above = set(self._line(self._me))
         mine = self.stat(self._me)
-        if mine is not None and mine.parent > 1 and "PYTEST_XDIST_WORKER" in host.environ:
+        if mine is not None and mine.parent > 1 and self._is_worker():
             self._roots.add(mine.parent)  # the controller, and with it the other workers
         self._first: bool | None = None
         self._hidden: bool | None = None
@@ -171,14 +171,25 @@ class Kin:
                 continue
         return False
 
+    def _is_worker(self) -> bool:
+        """Whether this process is a worker of pytest-xdist, and not just started by the test of one.
+
+        A worker sets its variable itself, so it is not in the environment that the process was started with.
+        """
+        worker = self._host.environ.get("PYTEST_XDIST_WORKER")
+        return worker is not None and f"PYTEST_XDIST_WORKER={worker}".encode() not in self._environ(self._me)
+
+    def _environ(self, pid: int) -> list[bytes]:
+        """Read the variables that a process was started with; none where they cannot be read."""
+        try:
+            return self._host.read_bytes(f"/proc/{pid}/environ", _ENVIRON_BYTES).split(b"\0")
+        except OSError:
+            return []
+
     def _has_token(self, pid: int, dead: Dead) -> bool:
         if not dead.token:
             return False
-        try:
-            environ = self._host.read_bytes(f"/proc/{pid}/environ", _ENVIRON_BYTES)
-        except OSError:
-            return False
-        variables = [each for each in environ.split(b"\0") if each.startswith(f"{VARIABLE}=".encode())]
+        variables = [each for each in self._environ(pid) if each.startswith(f"{VARIABLE}=".encode())]
         return any(dead.token.encode() in each for each in variables)
 
     @staticmethod

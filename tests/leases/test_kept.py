@@ -39,10 +39,13 @@ host = demo_host()
 machine = discover(host)
 leaser = open_leaser(lambda: machine, host, lease_dir=sys.argv[1], session="s1")
 leaser.acquire([GROUP], "test_a.py::test_x")
+reads, writes = os.pipe()
 child = ctypes.CDLL(None).fork() if sys.argv[2] == "c" else os.fork()
 if child == 0:
+    os.write(writes, b"1")  # what a child of Python closes is closed by now
     time.sleep(120)
     os._exit(0)
+os.read(reads, 1)
 print(os.getpid(), child, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -124,6 +124,11 @@ def test_a_worker_of_xdist_knows_the_others_before_they_have_a_record() -> None:
     assert [holder.pid for holder in busy(host, NVIDIA)] == [310]
     worker = told(machine.with_environ({"PYTEST_XDIST_WORKER": "gw1"}), board(NVIDIA, User(310)))
     assert busy(worker, NVIDIA) == ()
+    # What the test of a worker starts has the variable, too, and is none: its sisters are anybody's.
+    started = machine.with_environ({"PYTEST_XDIST_WORKER": "gw1"}).with_file(
+        "/proc/300/environ", "A=1\0PYTEST_XDIST_WORKER=gw1\0"
+    )
+    assert [holder.pid for holder in busy(told(started, board(NVIDIA, User(310))), NVIDIA)] == [310]
 
 
 def test_a_process_that_ended_meanwhile_is_nobody() -> None:

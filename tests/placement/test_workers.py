@@ -33,7 +33,8 @@ HOME = os.environ.get("PYTEST_GPU_HOME")
 HOMES = ",".join(gpu.key for gpu in current_gpus())
 
 with open(os.path.join(os.path.dirname(__file__), "started"), "a") as file:
-    file.write(f"{os.environ.get('PYTEST_XDIST_WORKER')} {HOME}\\n")
+    # Not PYTEST_XDIST_WORKER: a controller that the test of a worker starts has that one's.
+    file.write(f"{os.environ.get('PYTEST_GPU_HOME') and os.environ['PYTEST_XDIST_WORKER']} {HOME}\\n")
 
 @pytest.fixture(autouse=True)
 def record(request):
