@@ -147,6 +147,10 @@ class Gate:
             else:
                 self._last = item
             return result
+        except pytest.exit.Exception:
+            # It is not over: pytest-xdist passes over a worker that ends so, unless something is left of its work.
+            self._has_told = True
+            raise
         finally:
             if not self._has_told:
                 self._tell(OVER, self._over(item, number, grant))

@@ -173,16 +173,17 @@ def test_what_a_stop_left_undone_is_not_told_as_lost(pytester: pytest.Pytester) 
     result.stdout.no_fnmatch_line("*not run, because*")
 
 
-def test_a_test_may_end_the_run_with_a_code_of_its_own(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("of", [1, 8], ids=["the last of all", "one among others"])
+def test_a_test_may_end_the_run_with_a_code_of_its_own(pytester: pytest.Pytester, of: int) -> None:
     suite = Planned(
         pytester,
-        test_it="""
+        test_it=f"""
             import pytest
 
             @pytest.mark.gpu
-            @pytest.mark.parametrize("n", range(8))
+            @pytest.mark.parametrize("n", range({of}))
             def test_it(gpu, n):
-                if n == 2: pytest.exit("enough", returncode=7)
+                if n in (0, 2): pytest.exit("enough", returncode=7)
             """,
     )
     result = suite.run()

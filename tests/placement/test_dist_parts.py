@@ -66,6 +66,7 @@ def test_a_suite_is_what_any_worker_collected() -> None:
 
 
 def collected(pytester: pytest.Pytester, text: str, lease: str = "test") -> dict[str, Any]:
+    pytester.makeini("[pytest]\nmarkers = xdist_group(name): of pytest-xdist, which may not be here")
     items, _ = pytester.inline_genitems(pytester.makepyfile(test_units=text))
     gpu_items = [item for item in items if "gpu" in item.name]
     return {item.name: named for item, named in zip(items, unit_names(items, gpu_items, lease), strict=True)}
