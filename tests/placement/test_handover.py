@@ -12,12 +12,13 @@ from pytest_gpucoexist.placement.grant import Grant
 from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue, hand_over
 from pytest_gpucoexist.placement.transport import RUN
 from pytest_gpucoexist.placement.worker import Words
+from tests.fixtures.running import needs_xdist
 from tests.placement.planned import Planned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-pytest.importorskip("xdist", reason="needs pytest-xdist: it is not installed")
+pytestmark = needs_xdist
 
 
 class _Node:
