@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.model.pairing import paired
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -79,26 +81,15 @@ def _node_choices(groups: Sequence[Group], free: Collection[str], machine: Machi
 def _assign(
     groups: Sequence[Group], ordered: Sequence[Sequence[str]], fixed: Sequence[str]
 ) -> tuple[tuple[str, ...], ...] | None:
-    """Match places with devices by augmenting paths (Kuhn), so that a choice made early never blocks a later one."""
+    """Give every place a device of its own, or return None."""
     wanted: list[Sequence[str]] = []
     for index, (group, keys) in enumerate(zip(groups, ordered, strict=True)):
         wanted += [keys] * group.requirement.count
         if index < len(fixed):
             wanted[-group.requirement.count] = (fixed[index],)
-    holder: dict[str, int] = {}
-
-    def place(slot: int, seen: set[str]) -> bool:
-        for key in wanted[slot]:
-            if key not in seen:
-                seen.add(key)
-                if key not in holder or place(holder[key], seen):
-                    holder[key] = slot
-                    return True
-        return False
-
-    for slot in range(len(wanted)):
-        if not place(slot, set()):
-            return None
+    holder = paired(wanted)
+    if len(holder) < len(wanted):
+        return None
     by_slot = {slot: key for key, slot in holder.items()}
     places = iter(range(len(wanted)))
     chosen = []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.matching import choose
+from pytest_gpucoexist.model.pairing import paired
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,23 +105,15 @@ def _by_scope(slots: Sequence[Slot], wanted: Sequence[Slot]) -> tuple[list[Slot]
 
 def _shared(slots: Sequence[Slot], wanted: Sequence[Slot], taken: set[int]) -> tuple[Slot, ...]:
     """Lay each wanted slot over another one, as many as possible (Kuhn), where it takes away the fewest devices."""
-    holder: dict[int, int] = {}
     places: list[list[int]] = []
     for slot in wanted:
         met = {index: each.met(slot) for index, each in enumerate(slots) if index not in taken}
         fitting = [(len(slots[at].group.candidates) - len(one.group.candidates), at) for at, one in met.items() if one]
         places.append([at for _lost, at in sorted(fitting)])
 
-    def place(which: int, seen: set[int]) -> bool:
-        for at in places[which]:
-            if at not in seen:
-                seen.add(at)
-                if at not in holder or place(holder[at], seen):
-                    holder[at] = which
-                    return True
-        return False
-
-    own = [slot for which, slot in enumerate(wanted) if not place(which, set())]
+    holder = paired(places)
+    placed = set(holder.values())
+    own = [slot for which, slot in enumerate(wanted) if which not in placed]
     grown = [slots[at].met(wanted[holder[at]]) or slots[at] if at in holder else slots[at] for at in range(len(slots))]
     return (*grown, *own)
 

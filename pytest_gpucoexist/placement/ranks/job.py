@@ -10,6 +10,7 @@ take together; others are answered at once, by whoever registered them with the 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ def difference(one: Hello, other: Hello) -> str | None:
     )
 
 
-class Job:
+class Job(ABC):
     """What a rank can do with the others of its node, whichever it is."""
 
     def __init__(self, place: RankPlace) -> None:
@@ -73,18 +74,18 @@ class Job:
         """Called once, in another thread, when the job broke."""
         self._pid = os.getpid()
 
+    @abstractmethod
     def meet(self, verb: Verb, what: str, value: Any = None) -> Answer:
         """Come to a step and wait for the others, as long as they live."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tell(self, verb: str, value: Any = None) -> None:
         """Tell the leader; there is nothing to wait for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leave(self, words: str) -> None:
         """Say that this rank ends its run, and why: the others hear it at their next test."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """End every thread and connection. Ask for nothing after it."""
-        raise NotImplementedError
