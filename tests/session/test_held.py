@@ -83,6 +83,19 @@ def test_a_refusal_still_says_that_strangers_are_in_the_way(session: GpuSession,
     assert caught.value.elsewhere
 
 
+def test_only_what_is_missing_is_asked_for_beside_what_a_wider_fixture_keeps(
+    session: GpuSession, leasing: Leasing, item: pytest.Item
+) -> None:
+    """Nobody foresaw it. To ask for the kept device again would be to wait for oneself."""
+    holds = Holds(session)
+    holds.take(item, Asked(groups=(ONE,)), lambda: (ONE,))
+    choices_of(session.config).alive["module_gpu", "m"] = Choice(key=NVIDIA0, first="test_a")
+    lease = holds.take(item, Asked(groups=(ONE, OTHER)), lambda: (ONE, OTHER))
+    assert lease.devices == ((NVIDIA0,), (NVIDIA1,))
+    assert leasing.asked == [(ONE,), [OTHER]]
+    assert leasing.has.keys() == {NVIDIA0, NVIDIA1}
+
+
 def test_what_never_does_together_is_asked_for_as_a_whole(
     session: GpuSession, leasing: Leasing, item: pytest.Item
 ) -> None:
