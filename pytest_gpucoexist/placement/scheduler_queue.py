@@ -13,21 +13,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pytest_gpucoexist.placement.engine.values import Assignment
-from pytest_gpucoexist.placement.transport import CANCEL, RUN
+from pytest_gpucoexist.placement.transport import AWAITED, CANCEL, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from pytest_gpucoexist.placement.scheduler import Node
+    from pytest_gpucoexist.placement.transport import Over
 
-__all__ = ["Orders", "Position", "QueuedWorker", "WorkerQueue", "hand_over"]
+__all__ = ["Orders", "Position", "QueuedWorker", "WorkerQueue", "await_blockers", "hand_over"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Position:
     """One place in a worker's queue. `blockers`: (worker, test) that still hold what it was assigned.
 
-    `soon`: one of them was being torn down when it stopped to count.
+    `soon`: one of them was being torn down when it stopped to count. `awaited`: another worker has this as a blocker.
     """
 
     number: int
@@ -37,6 +38,7 @@ class Position:
     blockers: set[tuple[str, int]] = field(default_factory=set)
     waits: bool = False
     soon: bool = False
+    awaited: bool = False
     has_begun: bool = False
 
 
@@ -102,16 +104,6 @@ class WorkerQueue:
                 each.state = "granted"
                 orders.run.append(each)
 
-    def over(self, number: int) -> Position | None:
-        """Take out a position that the worker has left behind. None for one that is not known."""
-        while self.positions and self.positions[0].number <= number:
-            position = self.positions.popleft()
-            if position.number == number:
-                if position.state == "granted":
-                    self.last_ran = position.test
-                return position
-        return None
-
     def unblock(self, name: str, test: int | None, *, soon: bool = False) -> None:
         """Wait no more for what a worker held for a test, or (None) for any. `soon`: it is free in a moment."""
         for position in self.positions:
@@ -151,7 +143,7 @@ class WorkerQueue:
 class QueuedWorker:
     """A worker that is up: its queue, and what became of it. `kind` is shared by workers that can run the same."""
 
-    __slots__ = ("kind", "name", "node", "queue", "refusals", "shutdown", "unit")
+    __slots__ = ("kind", "name", "node", "queue", "refusals", "said", "shutdown", "unit")
 
     def __init__(self, name: str, node: Node, queue: WorkerQueue, kind: Hashable) -> None:
         """`node` is pytest-xdist's."""
@@ -162,6 +154,18 @@ class QueuedWorker:
         self.shutdown: Callable[[], None] = node.shutdown
         self.unit: str | None = None
         self.refusals = 0
+        self.said: dict[int, Over] = {}
+        """What it said about positions at which it has arrived, as far as is known here, only later."""
+
+    def first_said(self) -> Over | None:
+        """Take out what it said about its first position, if it has."""
+        return self.said.pop(self.queue.positions[0].number, None) if self.queue.positions else None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it runs a test now, or begins one without any further word."""
+        positions = self.queue.positions
+        return bool(positions) and positions[0].state == "granted" and (len(positions) > 1 or self.queue.is_closed)
 
     def go_on(self, push: Callable[[str, str, object], None]) -> Position | None:
         """Let the first position run, if it was assigned and nothing stands in its way any more; return it then."""
@@ -183,10 +187,24 @@ class QueuedWorker:
             for position in orders.run:
                 devices = () if position.assignment is None else position.assignment.devices
                 keys = [list(group) for group in devices]
-                soon = [True] if position.soon else []
-                push(self.name, RUN, [position.number, keys, position.waits, self.refusals, *soon])
+                flags = position.soon, position.awaited
+                push(self.name, RUN, [position.number, keys, position.waits, self.refusals, *flags])
             if orders.indices:
                 self.node.send_runtest_some(orders.indices)
+
+
+def await_blockers(
+    workers: Mapping[str, QueuedWorker], position: Position, push: Callable[[str, str, object], None]
+) -> None:
+    """Have the workers that hold what a position was assigned tell when they are about to give it back."""
+    for name, test in position.blockers:
+        holder = workers.get(name)
+        for each in () if holder is None else holder.queue.positions:
+            if each.test == test and each.state in {"assigned", "granted"} and not each.awaited:
+                each.awaited = True
+                if each.state == "granted":
+                    with contextlib.suppress(OSError):  # it has died: that is told next
+                        push(name, AWAITED, each.number)
 
 
 def hand_over(

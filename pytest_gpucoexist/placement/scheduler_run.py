@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.placement.scheduler_avoided import Avoided
-from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue, hand_over
+from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue, await_blockers, hand_over
 from pytest_gpucoexist.placement.scheduler_scopes import Scopes
+from pytest_gpucoexist.placement.scheduler_surplus import Surplus
 from pytest_gpucoexist.placement.suite import distinct
 from pytest_gpucoexist.placement.timeline import Hold
 from pytest_gpucoexist.placement.transport import REFUSED, UNRUN
@@ -61,8 +61,10 @@ class Run:
         self._workers: dict[str, QueuedWorker] = {}
         self._avoided = Avoided(engine)
         self._scopes = Scopes(push)
+        self._surplus = Surplus(self._close)
         self._sites: dict[str, str] = {}
         self._patient: set[int] = set()
+        self._is_postponed = False
         self._coming = coming
         self.holds: list[Hold] = []
         self._lock = threading.RLock()
@@ -108,27 +110,20 @@ class Run:
                     head.has_begun = True
 
     def over(self, name: str, said: Over) -> None:
-        """Take a worker's word that it has left a position behind."""
-        number, how, *_ = said
+        """Take a worker's word that it has left a position behind. One can overtake another: they come in two ways."""
         with self._lock:
             worker = self._workers.get(name)
-            position = None if worker is None else worker.queue.over(number)
-            if worker is None or position is None:
-                return
-            now_s = self._clock()
-            if how != UNRUN and position.state == "granted":
-                self._unblock(name, position.test)
-                if how == REFUSED:
-                    self._was_refused(name, worker, position.test, said[7], now_s)
-                else:
-                    # Who has only waited for this goes on before anything is thought about.
-                    for each in self._workers.values():
-                        each.go_on(self._push)
-                    self._ran(name, worker, position, said, now_s)
-                    following = worker.queue.positions[0] if worker.queue.positions else None
-                    if following is not None and following.state == "granted":
-                        self._engine.started(name, following.test, now_s)
-            self._hand_out()
+            if worker is not None:
+                worker.said[said[0]] = said
+                while (first := worker.first_said()) is not None:
+                    self._left_behind(name, worker, first)
+
+    def was_set_up(self) -> None:
+        """Do what was postponed until now: a test has been set up, and its body runs."""
+        with self._lock:
+            if self._is_postponed:
+                self._hand_out()
+            self._surplus.end_one()
 
     def ending(self, name: str, number: int) -> None:
         """Let go on who waits for a test that has passed, when its teardown begins: locks keep it out until the end."""
@@ -172,10 +167,25 @@ class Run:
         with self._lock:
             return self._engine.statistics(self._clock())
 
-    # What follows from an event
+    def _left_behind(self, name: str, worker: QueuedWorker, said: Over) -> None:
+        how, now_s = said[1], self._clock()
+        position = worker.queue.positions.popleft()
+        if position.state == "granted" and how != UNRUN:
+            self._unblock(name, position.test)
+            if how == REFUSED:
+                self._was_refused(name, worker, position.test, said[7], now_s)
+            else:
+                self._ran(name, worker, position, said, now_s)
+        # A worker that hears something while it sets up a test is slowed down with a device in its hands.
+        self._is_postponed = how != UNRUN and all(each.goes_on for each in self._workers.values())
+        if not self._is_postponed:
+            self._hand_out()
 
     def _ran(self, name: str, worker: QueuedWorker, position: Position, said: Over, now_s: float) -> None:
-        test = position.test
+        # Who has only waited for this goes on before anything is thought about.
+        for each in self._workers.values():
+            each.go_on(self._push)
+        test = worker.queue.last_ran = position.test
         self._scopes.ran(name)
         if said[7] and position.assignment is not None:
             shares = {share.key: share.memory_bytes for share in position.assignment.shares}
@@ -187,6 +197,9 @@ class Run:
         worker.unit = unit
         self._engine.finished(name, test, now_s, setup_s=said[4] if first else None)
         self._measured(test, said, first)
+        following = worker.queue.positions[0] if worker.queue.positions else None
+        if following is not None and following.state == "granted":
+            self._engine.started(name, following.test, now_s)
 
     def _was_refused(self, name: str, worker: QueuedWorker, test: int, keys: Iterable[str], now_s: float) -> None:
         worker.refusals += 1
@@ -205,6 +218,7 @@ class Run:
             other.queue.unblock(name, test)
 
     def _hand_out(self) -> None:
+        self._is_postponed = False
         now_s = self._clock()
         self._avoided.ask_again(now_s)
         made = self._engine.decide(now_s)
@@ -230,6 +244,7 @@ class Run:
             return  # it will be forgotten when its last test is over, and what it was assigned goes elsewhere
         position = worker.queue.assign(assignment, orders)
         position.waits = assignment.test in self._patient
+        await_blockers(self._workers, position, self._push)
 
     def _complete(self, name: str, worker: QueuedWorker, orders: Orders, now_s: float) -> None:
         """Let a queue end in a prediction, or end it; grant what may run; tell the worker."""
@@ -276,19 +291,10 @@ class Run:
             worker.shutdown()
 
     def _retire_surplus(self) -> None:
-        """Let workers end that have nothing to do yet and will not be needed; of those of a kind, never the last."""
-        workers = {name: worker for name, worker in self._workers.items() if not worker.queue.is_closed}
-        idle = [name for name, worker in workers.items() if not worker.queue.positions]
-        surplus = len(workers) - self._engine.useful_workers() if idle else 0
-        kinds = Counter(worker.kind for worker in workers.values())
-        for name in reversed(idle):
-            worker = workers[name]
-            if surplus > 0 and kinds[worker.kind] > 1:
-                surplus -= 1
-                kinds[worker.kind] -= 1
-                del self._workers[name]
-                self._engine.worker_down(name, self._clock())
-                self._close(worker)
+        """Count out workers that have nothing to do yet and will not be needed."""
+        for name in self._surplus.choose(self._workers, self._engine.useful_workers):
+            del self._workers[name]
+            self._engine.worker_down(name, self._clock())
 
     def _nobody_runs(self) -> bool:
         return all(worker.queue.is_idle for worker in self._workers.values())

@@ -16,12 +16,14 @@ from pytest_gpucoexist.model.codec import decode, encode
 from pytest_gpucoexist.model.requirement import Need
 
 __all__ = [
+    "AWAITED",
     "CANCEL",
     "ENDING",
     "OPEN",
     "OVER",
     "RAN",
     "REFUSED",
+    "RIDER",
     "RUN",
     "TABLE",
     "UNRUN",
@@ -37,13 +39,22 @@ TABLE = "tests"
 OVER = "over"
 """Worker → controller: a position of its queue is over, see `Over`."""
 
+RIDER = "_gpucoexist_over"
+"""Attribute of a test's last report that says the same, where nobody waits for it: a message less."""
+
 ENDING = "ending"
-"""Worker → controller: the test at this position has passed and is torn down next; its devices are free in a moment."""
+"""Worker → controller: the test at this position has passed and is torn down next; its devices are free in a moment.
+
+Told only of a test that is awaited: each message costs the worker a tenth of a millisecond while it holds the devices.
+"""
+
+AWAITED = "awaited"
+"""Controller → worker: another worker has been assigned what the test at this position holds."""
 
 RUN = "run"
-"""Controller → worker: a position may run: [position, keys per group, whether it waits for the lease itself, refusals].
+"""Controller → worker: a position may run: [position, keys per group, waits, refusals, soon, awaited].
 
-A fifth value, where it is there, says that a teardown frees these devices in a moment.
+`waits`: the worker waits for the lease itself; `soon`: a teardown frees these devices in a moment; `awaited`: as above.
 `refusals` counts what the worker had refused by then: it does not begin on a word that crossed its refusal.
 """
 

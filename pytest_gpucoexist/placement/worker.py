@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from pytest_gpucoexist.placement.grant import CANCELLED, GRANTED, REFUSED, Grant
-from pytest_gpucoexist.placement.transport import CANCEL, ENDING, OPEN, OVER, RAN, REFUSED as WAS_REFUSED, RUN, UNRUN
+from pytest_gpucoexist.placement.transport import (
+    AWAITED,
+    CANCEL,
+    ENDING,
+    OPEN,
+    OVER,
+    RAN,
+    REFUSED as WAS_REFUSED,
+    RIDER,
+    RUN,
+    UNRUN,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -28,6 +39,7 @@ class Words:
         """Nothing has been said."""
         self._said: dict[int, Grant | None] = {}
         self._ends: set[int] = set()
+        self._awaited: set[int] = set()
         self._refusals = 0
         self._changed = threading.Condition()
         self.is_open = False
@@ -35,11 +47,25 @@ class Words:
 
     def run(self, word: Sequence[Any]) -> None:
         """Take a word that a position may run. One that crossed a refusal counts for nothing."""
-        number, keys, waits, refusals, *soon = word
+        number, keys, waits, refusals, soon, awaited = word
         with self._changed:
             if refusals == self._refusals:
-                self._said[number] = Grant(keys=tuple(tuple(group) for group in keys), waits=waits, soon=bool(soon))
+                self._said[number] = Grant(keys=tuple(tuple(group) for group in keys), waits=waits, soon=soon)
+                if awaited:
+                    self._awaited.add(number)
                 self._changed.notify_all()
+
+    def awaited(self, number: int) -> None:
+        """Take the word that others wait for what the test at a position holds."""
+        self._awaited.add(number)
+
+    def is_awaited(self, number: int) -> bool:
+        """Whether others wait for what the test at a position holds."""
+        return number in self._awaited
+
+    def is_said(self, number: int) -> bool:
+        """Whether it is known by now what becomes of a position."""
+        return number in self._said
 
     def cancel(self, word: Sequence[Any]) -> None:
         """Take a word that a position is to be passed by, and whether every scope ends there."""
@@ -121,6 +147,7 @@ class Gate:
         self._setup_s = self._all_s = 0.0
         self._passed = True
         self._has_told = False
+        self._rider: list[object] | None = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(
@@ -153,26 +180,42 @@ class Gate:
             raise
         finally:
             if not self._has_told:
-                self._tell(OVER, self._over(item, number, grant))
+                self._tell(OVER, self._rider or self._over(item, number, grant))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Tell that a test has passed: who is next for its devices gets ready while it is torn down."""
         result = yield
-        if not self._has_told and self._leases.are_locks(item):
+        if not self._has_told and self._words.is_awaited(self._number - 1) and self._leases.are_locks(item):
             self._tell(ENDING, self._number - 1)
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Tell already here that a position is over, when its devices are back: the next test can have them."""
+        """Tell already here that a position is over, when its devices are back: the next test can have them.
+
+        When nobody waits for them, and this worker goes on without a word, the last report takes that along.
+        """
         begin_s = time.perf_counter()
         result = yield
         if self._leases.is_back(item) and self._passed and not self._has_told:
-            self._has_told = True
+            number = self._number - 1
             self._all_s += time.perf_counter() - begin_s
-            self._tell(OVER, self._over(item, self._number - 1, item.stash.get(GRANTED, None)))
+            over = self._over(item, number, item.stash.get(GRANTED, None))
+            if self._words.is_awaited(number) or not self._words.is_said(self._number):
+                self._has_told = True
+                self._tell(OVER, over)
+            else:
+                self._rider = over
         return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:  # noqa: ARG002
+        """Let the word that a position is over ride on its last report."""
+        report = yield
+        if report.when == "teardown" and self._rider is not None:
+            setattr(report, RIDER, self._rider)
+        return report
 
     def _over(self, item: pytest.Item, number: int, grant: Grant | None) -> list[object]:
         if grant is None:
@@ -184,12 +227,16 @@ class Gate:
         held_s = time.perf_counter() - self._begin_s
         return [number, RAN, held_s, waited_s, self._setup_s, self._all_s, self._passed, self._leases.keys(item)]
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
         """Add up what the phases of the running test took, without any wait for devices. A rerun begins anew."""
         if report.when == "setup":
             self._setup_s, self._all_s, self._passed = report.duration, 0.0, True
         self._all_s += report.duration
         self._passed = self._passed and report.outcome == "passed"
+        result = yield
+        self._has_told = self._has_told or hasattr(report, RIDER)  # pytest-xdist has sent it
+        return result
 
     def _pass_by(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """Tear down what earlier tests left for this one; errors belong to the test that ran last."""
@@ -236,5 +283,12 @@ class _reporting:  # noqa: N801  used like a function
 
 def hear(words: Words, on: Callable[[str, Callable[[Any], None]], None], end: str) -> None:
     """Have words arrive that the controller pushes; `end` is the verb under which its end is heard."""
-    for verb, handler in ((RUN, words.run), (CANCEL, words.cancel), (OPEN, words.open), (end, words.end)):
+    handlers: dict[str, Callable[[Any], None]] = {
+        RUN: words.run,
+        AWAITED: words.awaited,
+        CANCEL: words.cancel,
+        OPEN: words.open,
+        end: words.end,
+    }
+    for verb, handler in handlers.items():
         on(verb, handler)

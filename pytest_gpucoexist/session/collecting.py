@@ -57,6 +57,10 @@ def collected(gpu_session: GpuSession, session: pytest.Session, selected: Sequen
         # needed nothing.
         config.pluginmanager.register(GpuProtocol(gpu_session), "gpucoexist-protocol")
         config.pluginmanager.register(Returning(gpu_session), "gpucoexist-returning")
+        if gpu_session.link is not None:
+            from pytest_gpucoexist.session.packing import Packing
+
+            config.pluginmanager.register(Packing(), "gpucoexist-packing")
     ranks = _join_ranks(gpu_session, session)
     if needs and not gpu_session.is_worker:
         # Workers ask the controller at their first GPU test; here a bad recording is still a usage error.

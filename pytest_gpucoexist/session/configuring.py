@@ -60,8 +60,10 @@ def configure(session: GpuSession) -> None:
                 _check_gate_keys(config)
             link = ControllerLink(session.machine, session.said, session.take_out, options.machine)
             config.pluginmanager.register(link, "gpucoexist-link")
+            from pytest_gpucoexist.session.packing import Unpacking
             from pytest_gpucoexist.session.speaking import hear_lines
 
+            config.pluginmanager.register(Unpacking(), "gpucoexist-unpacking")
             hear_lines(session, link)
             link.on("apart", partial(_hear_apart, session))
             if options.dist == "auto":

@@ -81,8 +81,9 @@ class Placing:
         self._engine: Engine | None = None
         self._sites = Sites(session)
         self._known_sites: set[str] = set()
-        from pytest_gpucoexist.placement.transport import ENDING, OVER, TABLE
+        from pytest_gpucoexist.placement.transport import ENDING, OVER, RIDER, TABLE
 
+        self._rider = RIDER
         link.at_once(SITE, self._sites.take)
         link.at_once(TABLE, self._take_table)
         link.at_once(OVER, self._take_over)
@@ -123,6 +124,15 @@ class Placing:
         """Note which test a worker has begun."""
         if self.run is not None:
             self.run.began(nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Tell workers what can wait until a test is set up, and take what a last report has brought."""
+        if self.run is not None and report.when == "setup":
+            self.run.was_set_up()
+        elif (said := report.__dict__.pop(self._rider, None)) is not None:
+            self._take_over(str(report.node.gateway.id), said)
+            self.check()
 
     # What the scheduler asks
 

@@ -17,6 +17,7 @@ from pytest_gpucoexist.session.leasing import HOLDING, LACKING, LATE_BUSY, hold,
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from pytest_gpucoexist.model.machine import Gpu
     from pytest_gpucoexist.model.plan import Decision
     from pytest_gpucoexist.session.leasing import Holding
     from pytest_gpucoexist.session.state import GpuSession
@@ -43,6 +44,7 @@ class GpuProtocol:
         """`session` decides."""
         self._session = session
         self._standing: tuple[pytest.Item, Holding | None] | None = None
+        self._devices: dict[tuple[str, int | None], tuple[Gpu, dict[str, Any]]] = {}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(
@@ -137,7 +139,8 @@ class GpuProtocol:
                     report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
             told = self._tell(item, decision)
             report.gpucoexist = told  # type: ignore[attr-defined]
-            report.user_properties += [*_properties(told), *self._session.gate_properties]
+            if report.when != "setup" or report.outcome != "passed":  # others follow
+                report.user_properties += [*_properties(told), *self._session.gate_properties]
         return report
 
     def _look_for_lost(self, item: pytest.Item, report: pytest.TestReport) -> None:
@@ -154,8 +157,6 @@ class GpuProtocol:
             self._session.take_out(lost)
 
     def _tell(self, item: pytest.Item, decision: Decision) -> dict[str, Any]:
-        from pytest_gpucoexist.reports.model import DeviceUse
-
         machine = self._session.discovered
         holding = item.stash.get(HOLDING, None)
         gpus = holding.reported() if holding is not None else ()
@@ -163,14 +164,10 @@ class GpuProtocol:
         nodes = {gpu.numa_node for gpu in gpus}
         simulated = machine is not None and machine.simulated
         outcome, reason = _outcome(item, decision, simulated=simulated)
-        devices = [_plain(DeviceUse.of(gpu, simulated=simulated, share_bytes=shares.get(gpu.key))) for gpu in gpus]
         host = None if self._session.link is None else self._session.link.host
-        if host is not None:
-            for device in devices:
-                device["id"] = f"{host}:{device['id']}"
         return {
             "requirement": decision.need.describe() or "malformed",
-            "devices": devices,
+            "devices": [{**self._plain(gpu, shares.get(gpu.key), host, simulated=simulated)} for gpu in gpus],
             "host": host,
             "waited_s": round(holding.waited_s, 3) if holding is not None else 0.0,
             "numa_node": nodes.pop() if len(nodes) == 1 else None,
@@ -182,6 +179,19 @@ class GpuProtocol:
             "decision_reason": decision.reason,
             "candidates": _candidates(decision, machine),
         }
+
+    def _plain(self, gpu: Gpu, share_bytes: int | None, host: str | None, *, simulated: bool) -> dict[str, Any]:
+        """Return a device as a report has it: three times for each test, mostly the same few."""
+        known = self._devices.get((gpu.key, share_bytes))
+        if known is None or known[0] is not gpu:
+            from pytest_gpucoexist.model.codec import encode
+            from pytest_gpucoexist.reports.model import DeviceUse
+
+            plain = encode(DeviceUse.of(gpu, simulated=simulated, share_bytes=share_bytes))
+            if host is not None:
+                plain["id"] = f"{host}:{plain['id']}"
+            known = self._devices[gpu.key, share_bytes] = gpu, plain
+        return known[1]
 
 
 def _outcome(item: pytest.Item, decision: Decision, *, simulated: bool) -> tuple[str, str | None]:
@@ -204,19 +214,13 @@ def _candidates(decision: Decision, machine: Any) -> list[str]:
     return [gpu.id for key in keys if machine is not None and (gpu := machine.gpu(key)) is not None]
 
 
-def _plain(value: Any) -> Any:
-    from pytest_gpucoexist.model.codec import encode
-
-    return encode(value)
-
-
 def _reason(report: pytest.TestReport) -> str:
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
     return str(text).removeprefix("Skipped: ")
 
 
 def _properties(told: dict[str, Any]) -> list[tuple[str, object]]:
-    """JUnit properties of a test. Set on every report: JUnit reads those of the teardown."""
+    """JUnit properties of a test. JUnit reads those of the teardown, other reports those of the call."""
     found: list[tuple[str, object]] = [("gpu_requirement", told["requirement"])]
     found += [("gpu_device", _device_text(device)) for device in told["devices"]]
     if told["host"] is not None:

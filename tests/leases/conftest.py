@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from pytest_gpucoexist.leases import places
 from tests.leases.processes import Process, folder_place
 from tests.machines import amd, machine, nvidia
 
@@ -50,6 +51,21 @@ def start(box: Machine, folder: Path) -> Iterator[Start]:
     yield begin
     for each in started:
         each.end()
+
+
+@pytest.fixture
+def functions() -> Iterator[list[str]]:
+    """The PCI functions of this machine. Tests that lock them run one at a time, whatever process they run in."""
+    fcntl = pytest.importorskip("fcntl")
+    try:
+        addresses = sorted(os.listdir(places.FUNCTIONS))
+    except OSError:
+        addresses = []
+    if not addresses:
+        pytest.skip(f"needs a PCI function in {places.FUNCTIONS}")
+    with open(__file__) as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield addresses
 
 
 @pytest.fixture

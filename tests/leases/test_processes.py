@@ -243,28 +243,20 @@ def test_capacity_is_never_exceeded(start: Start, tmp_path: Path, *, killed: boo
         referee.finish()
 
 
-def functions_here() -> list[str]:
-    try:
-        return sorted(os.listdir("/sys/bus/pci/devices"))
-    except OSError:
-        return []
-
-
 @pytest.fixture
-def real(tmp_path: Path) -> Machine:
-    """A machine whose cards have the addresses of PCI functions of this machine."""
-    addresses = functions_here()
-    if len(addresses) < 2:
+def real(functions: list[str]) -> Machine:
+    """A machine whose cards have the addresses of PCI functions of this machine. Name it before `start`."""
+    if len(functions) < 2:
         pytest.skip("needs two PCI functions in /sys/bus/pci/devices")
     return machine(
         *(
             nvidia(number, pci_address=address, memory_total_bytes=2 << 30)
-            for number, address in enumerate(addresses[-2:])
+            for number, address in enumerate(functions[-2:])
         )
     )
 
 
-def test_sessions_of_different_folders_meet_at_the_pci_function(start: Start, real: Machine, tmp_path: Path) -> None:
+def test_sessions_of_different_folders_meet_at_the_pci_function(real: Machine, start: Start, tmp_path: Path) -> None:
     one, two = (gpu.key for gpu in real.gpus)
     places = []
     for name in ("mine", "yours"):
@@ -283,7 +275,7 @@ def test_sessions_of_different_folders_meet_at_the_pci_function(start: Start, re
     assert waiting(start(real, places[1]).ready(), "test_d", [one, two], 2) == "1"
 
 
-def test_capacity_holds_across_folders(start: Start, real: Machine, tmp_path: Path) -> None:
+def test_capacity_holds_across_folders(real: Machine, start: Start, tmp_path: Path) -> None:
     sizes = {gpu.key: (gpu.memory_total_bytes or 0) >> 20 for gpu in real.gpus}
     referee = Referee(tmp_path / "referee", sizes)
     try:
@@ -301,7 +293,7 @@ def test_capacity_holds_across_folders(start: Start, real: Machine, tmp_path: Pa
         referee.finish()
 
 
-def test_a_shell_can_hold_a_pci_function(start: Start, real: Machine, tmp_path: Path) -> None:
+def test_a_shell_can_hold_a_pci_function(real: Machine, start: Start, tmp_path: Path) -> None:
     import fcntl
 
     key = real.gpus[0].key
@@ -367,7 +359,7 @@ def test_a_folder_that_only_its_table_can_be_written_in_does_without_records(sta
 
 
 def test_a_network_namespace_has_a_sysfs_of_its_own_and_needs_the_folder(
-    root: None, start: Start, real: Machine, tmp_path: Path, folder: Path
+    root: None, real: Machine, start: Start, tmp_path: Path, folder: Path
 ) -> None:
     """The limit that every place names: a container like this is held back by the folder alone."""
     import subprocess

@@ -200,11 +200,8 @@ def test_what_is_locked_without_a_record_is_seen(start: Start, folder: Path, box
     assert start().ready().ask("acquire", "test_b", [need([N1])], 0)[1] == [[N1]]
 
 
-def test_who_locks_a_function_without_this_package_is_named(tmp_path: Path) -> None:
-    try:
-        address = max(os.listdir(places.FUNCTIONS))
-    except (OSError, ValueError):
-        pytest.skip("needs a PCI function in /sys/bus/pci/devices")
+def test_who_locks_a_function_without_this_package_is_named(functions: list[str]) -> None:
+    address = functions[-1]
     here = machine(nvidia(0, pci_address=address))
     place = Place(kind="process", folder=None, functions=places.FUNCTIONS, locks="process")
     with open(f"{places.FUNCTIONS}/{address}/vendor") as attribute:

@@ -194,12 +194,12 @@ def test_a_position_waits_for_other_workers_and_for_earlier_ones_of_its_queue() 
 
 def test_a_word_that_crossed_a_refusal_counts_for_nothing() -> None:
     words = Words()
-    words.run([0, [["a"]], False, 0])
-    words.run([1, [["a"]], False, 0])
+    words.run([0, [["a"]], False, 0, False, False])
+    words.run([1, [["a"]], False, 0, False, False])
     assert words.wait(0) == Grant(keys=(("a",),))
     words.refused()
-    words.run([1, [["a"]], False, 0])
-    words.run([1, [["b"]], True, 1])
+    words.run([1, [["a"]], False, 0, False, False])
+    words.run([1, [["b"]], True, 1, False, False])
     assert words.wait(1) == Grant(keys=(("b",),), waits=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +15,11 @@ from pytest_gpucoexist.model.requirement import Requirement
 from pytest_gpucoexist.placement.engine import Engine
 from pytest_gpucoexist.placement.engine.values import Demand, Device, Site, Test, Unit
 from pytest_gpucoexist.placement.scheduler_run import Run
+from pytest_gpucoexist.placement.transport import RAN
 from tests.placement.xdist_fakes import FakeWorker
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.placement.transport import Over
 
 KEYS = ("a", "b", "c", "d")
 MACHINE = Machine(name="m", gpus=tuple(Gpu(id=key, pci_address=key) for key in KEYS))
@@ -248,12 +253,45 @@ def test_a_test_that_was_granted_but_had_not_begun_is_not_to_blame() -> None:
     assert Counter(nodeid for _, nodeid, _ in stage.log) == Counter(stage.ids)
 
 
-def test_surplus_workers_end_before_they_run_anything() -> None:
+def test_surplus_workers_run_nothing_and_end_one_by_one_while_the_others_are_at_work() -> None:
     stage = Stage([Test(id=number, demand=0) for number in range(20)])
     stage.begin(7)
-    assert sum(worker.shutting_down for worker in stage.workers.values()) == 3
+    ending = [0]
+    while len(stage.log) < 5:
+        for worker in tuple(stage.workers.values()):
+            worker.step(stage.run)
+            now = sum(worker.shutting_down for worker in stage.workers.values())
+            assert now - ending[-1] in {0, 1}
+            ending.append(now)
+    assert ending[-1] == 3
     stage.finish()
     assert len({name for name, _, _ in stage.log}) == 4
+
+
+def test_words_that_overtake_each_other_count_in_the_order_of_positions() -> None:
+    stage = Stage([Test(id=number, demand=1) for number in range(8)])
+    stage.begin(1)
+    worker = stage.workers["gw0"]
+    while worker.running is None:
+        assert worker.step(stage.run)
+    later: Over = (1, RAN, 0.01, 0.0, 0.0, 0.01, True, ["a", "b"])
+    stage.run.over("gw0", later)
+    assert stage.run.holds == [], "what came before is not over, as far as is known"
+    stage.run.over("gw0", (0, *later[1:]))
+    assert len(stage.run.holds) == 2
+    stage.run.over("gw0", later)
+    stage.run.over("gw0", (0, *later[1:]))
+    assert len(stage.run.holds) == 2, "each counts once"
+
+
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_a_run_goes_on_where_nobody_hears_that_a_test_is_set_up(count: int) -> None:
+    stage = Stage([Test(id=number, demand=number % 3) for number in range(20)])
+    stage.begin(count)
+    for worker in stage.workers.values():
+        worker.reports = False
+    stage.finish()
+    assert Counter(nodeid for _, nodeid, _ in stage.log) == Counter(stage.ids)
 
 
 def test_a_test_that_a_plugin_wants_again_runs_again() -> None:

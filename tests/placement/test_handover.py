@@ -9,8 +9,8 @@ import pytest
 
 from pytest_gpucoexist.placement.engine.values import Assignment
 from pytest_gpucoexist.placement.grant import Grant
-from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue, hand_over
-from pytest_gpucoexist.placement.transport import RUN
+from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue, await_blockers, hand_over
+from pytest_gpucoexist.placement.transport import AWAITED, RUN
 from pytest_gpucoexist.placement.worker import Words
 from tests.fixtures.running import needs_xdist
 from tests.placement.planned import Planned
@@ -49,14 +49,35 @@ def test_who_waits_is_told_that_the_device_is_free_soon() -> None:
     }
     said: list[tuple[str, str, object]] = []
     hand_over(workers, "gw0", 0, lambda *each: said.append(each))
-    assert said == [("gw1", RUN, [0, [["a"]], False, 0, True])]
+    assert said == [("gw1", RUN, [0, [["a"]], False, 0, True, False])]
     hand_over(workers, "gw0", 0, lambda *each: said.append(each))
     hand_over(workers, "gw2", 0, lambda *each: said.append(each))  # it has not begun: nothing of it ends
     hand_over(workers, "gw9", 0, lambda *each: said.append(each))
     assert len(said) == 1
     words = Words()
-    words.run([0, [["a"]], False, 0, True])
+    words.run([0, [["a"]], False, 0, True, False])
     assert words.wait(0) == Grant(keys=(("a",),), soon=True)
+    assert not words.is_awaited(0)
+
+
+def test_who_is_waited_for_is_told_once() -> None:
+    workers = {
+        "gw0": _worker("gw0", 0),
+        "gw1": _worker("gw1", 1, ("gw0", 0)),
+        "gw2": _worker("gw2", 2, ("gw0", 0), ("gw1", 1), ("gw8", 8)),
+    }
+    said: list[tuple[str, str, object]] = []
+    for name in ("gw1", "gw2"):
+        await_blockers(workers, workers[name].queue.positions[0], lambda *each: said.append(each))
+    assert said == [("gw0", AWAITED, 0)]
+    words = Words()
+    words.awaited(0)
+    assert (words.is_awaited(0), words.is_awaited(1)) == (True, False)
+    # What does not run yet is told so when it may.
+    hand_over(workers, "gw0", 0, lambda *each: said.append(each))
+    assert said[1:] == [("gw1", RUN, [0, [["a"]], False, 0, True, True])]
+    words.run([1, [["a"]], False, 0, True, True])
+    assert words.is_awaited(1)
 
 
 @pytest.mark.parametrize("ends", ["slow", "fails"])

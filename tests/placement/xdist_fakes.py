@@ -44,6 +44,8 @@ class FakeWorker:
     kept: set[str] = field(default_factory=set)
     ends: set[int] = field(default_factory=set)
     is_dead: bool = False
+    reports: bool = True
+    """Whether the controller hears when a test is set up, before it is over."""
     passed_by: list[tuple[str, str | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -117,6 +119,8 @@ class FakeWorker:
             self._left(run, REFUSED, sorted(blocked))
             return True
         self.running = word
+        if self.reports:
+            run.was_set_up()
         self.kept = set(self.keys) if self.keeps else set()
         run.began(self.collection[self.at])
         self.log.append((self.name, self.collection[self.at], self.keys))

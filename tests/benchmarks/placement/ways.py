@@ -82,7 +82,8 @@ def run(way: Way, suite: Path, results: Path, site: Path, *, workers: int, durat
     Raises RuntimeError with what it printed.
     """
     python = str(environment())
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV", "GPU"))}
+    # No `PYTHONDONTWRITEBYTECODE` either: this package would be compiled in every process, and its peers in none.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PY", "COV", "GPU"))}
     environ = {
         **kept,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
