@@ -1,4 +1,4 @@
-"""Imports go: glue → {reports, {gates, placement} → leases, testing} → {probes, kernellog} → host → model."""
+"""Imports go: glue → {reports, {gates, placement} → leases, testing} → {probes, kernellog} → host → model; transfer → model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ ALLOWED: dict[str, set[str]] = {
     "gates": {"gates", "kernellog", "leases", "probes", "host", "model"},
     "leases": {"leases", "probes", "host", "model"},
     "placement": {"placement", "leases", "host", "model"},
+    "processes": {"processes", "host", "model"},
     "reports": {"reports", "model"},
+    "transfer": {"transfer", "model"},
     "testing": {"testing", "probes", "host", "model"},
     "session": {
         *{"session", "reports", "gates", "leases", "placement", "testing", "probes", "host", "model"},

@@ -1,0 +1,131 @@
+"""What tests do with engines: in this process, or in a child (`Remote`) whose environment is another runtime's."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pytest_gpucoexist.transfer import ring
+from pytest_gpucoexist.transfer.cuda_engine import CudaEngine
+from pytest_gpucoexist.transfer.hip_engine import HipEngine
+from pytest_gpucoexist.transfer.host_engine import HostEngine
+from pytest_gpucoexist.transfer.segment import Place, Segment
+
+ENGINES: dict[str, Any] = {"host": HostEngine, "cuda": CudaEngine, "hip": HipEngine}
+GUARD = 64
+
+
+def data_of(seed: int, size: int) -> bytes:
+    """What is copied: bytes that repeat nowhere."""
+    return random.Random(seed).randbytes(size)
+
+
+def left_behind() -> dict[str, Any]:
+    """What a process has: descriptors by what they are, mappings of shared memory, threads."""
+    names = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that lists
+            names.append(os.readlink(f"/proc/self/fd/{number}"))
+    maps = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:" in line]
+    threads = sorted(each.name for each in threading.enumerate())
+    ours = [name for name in names if "gpucoexist" in name or "pidfd" in name]
+    return {"descriptors": len(names), "ours": ours, "mapped": maps, "threads": threads}
+
+
+class Bench:
+    """Engines, host memory and one segment, by numbers that can cross a pipe."""
+
+    def __init__(self) -> None:
+        self.engines: list[Any] = []
+        self.segment: Segment | None = None
+        self._memory: list[tuple[int, mmap.mmap]] = []
+
+    def open(self, runtime: str, pci_address: str | None, **options: Any) -> int:
+        self.engines.append(ENGINES[runtime](pci_address, **options))
+        return len(self.engines) - 1
+
+    def engine(self, number: int, method: str, *arguments: Any) -> Any:
+        return getattr(self.engines[number], method)(*arguments)
+
+    def memory(self, size_bytes: int) -> int:
+        memory = mmap.mmap(-1, size_bytes)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self._memory.append((address, memory))
+        return address
+
+    def put(self, address: int, data: bytes) -> None:
+        ctypes.memmove(address, data, len(data))
+
+    def get(self, address: int, size_bytes: int) -> bytes:
+        return ctypes.string_at(address, size_bytes)
+
+    def attach(self, place: Place | int, number: int | None = None) -> int:
+        """Map a segment and pin it for an engine; returns its address."""
+        self.segment = Segment.open(place) if isinstance(place, int) else Segment.open_at(place)
+        if number is not None:
+            self.engines[number].register(self.segment.address, self.segment.size_bytes)
+        return self.segment.address
+
+    def prepare(self, number: int, size: int, seed: int | None) -> int:
+        """Allocate and fill device memory: with what is sent, or with what must not be left of it."""
+        engine = self.engines[number]
+        pointer: int = engine.allocate(size + GUARD)
+        engine.fill(pointer, 0xAA, size + GUARD)
+        if seed is not None:
+            self.write(number, pointer, data_of(seed, size))
+        return pointer
+
+    def limit(self, number: int, bytes_per_s: float) -> None:
+        """Give a host engine the rate of another link."""
+        for lane in self.engines[number]._lanes.values():
+            lane._bytes_per_s = bytes_per_s
+
+    def send(self, number: int, pointer: int, size: int, pace: ring.Pace) -> ring.Passed:
+        assert self.segment is not None
+        return ring.send(self.engines[number], self.segment, pointer, size, pace)
+
+    def receive(self, number: int, pointer: int, size: int, pace: ring.Pace) -> ring.Passed:
+        assert self.segment is not None
+        return ring.receive(self.engines[number], self.segment, pointer, size, pace)
+
+    def arrived(self, number: int, pointer: int, size: int, seed: int) -> bool:
+        """Whether all bytes are those that were sent, and those after them what they were."""
+        return self.read(number, pointer, size + GUARD) == data_of(seed, size) + b"\xaa" * GUARD
+
+    def write(self, number: int, pointer: int, data: bytes) -> None:
+        engine, address = self.engines[number], self.memory(max(1, len(data)))
+        self.put(address, data)
+        engine.from_host(pointer, address, len(data), 1)
+        engine.wait(1, 60.0)
+
+    def read(self, number: int, pointer: int, size: int) -> bytes:
+        engine, address = self.engines[number], self.memory(size)
+        engine.to_host(address, pointer, size, 1)
+        engine.wait(1, 60.0)
+        return self.get(address, size)
+
+    def left(self) -> dict[str, Any]:
+        return left_behind()
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        """End everything that was made here."""
+        for engine in self.engines:
+            engine.close()
+        if self.segment is not None:
+            self.segment.close()
+        for _, memory in self._memory:
+            memory.close()
+        self._memory.clear()
