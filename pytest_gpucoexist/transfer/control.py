@@ -1,0 +1,91 @@
+"""The first page of a segment: what both processes know of each other, each word on cache lines of its own.
+
+    0x000  magic, version, size, slots, slot bytes, guard bytes          written once, by who made the segment
+    0x080  the sender:   counter (u32), failed (u32), time of the last post (u64, ns), pid (u32), bytes to send (u64)
+    0x100  the receiver: the same
+    0x180  the owner:    (unused), failed
+    0x400  why the sender failed; 0x800 the receiver; 0xC00 the owner: length (u32) and text
+
+Every word has one writer. The counters count slots that were handed over, 31 bits; the highest bit says that their
+writer has stopped, so that who sleeps on the counter is woken by the same change that tells it why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Literal, get_args
+
+from pytest_gpucoexist.transfer.futex import FutexCounter
+
+__all__ = ["COUNT_MASK", "HEADER_BYTES", "STOPPED", "Control", "Party", "Role"]
+
+Role = Literal["sender", "receiver"]
+Party = Literal["sender", "receiver", "owner"]
+
+HEADER_BYTES = 4096
+STOPPED = 1 << 31
+COUNT_MASK = STOPPED - 1
+
+_LINES: dict[str, int] = {"sender": 0x080, "receiver": 0x100, "owner": 0x180}
+_TEXTS: dict[str, int] = {"sender": 0x400, "receiver": 0x800, "owner": 0xC00}
+_TEXT_BYTES = 0x400 - 4
+_FAILED, _STAMP, _PID, _TOTAL = 4, 8, 16, 24
+
+
+class Control:
+    """The control words of a mapping that begins at `address` and stays mapped meanwhile."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+        self._counters = {name: FutexCounter(address + _LINES[name]) for name in get_args(Role)}
+        self._stamps = {name: ctypes.c_uint64.from_address(address + _LINES[name] + _STAMP) for name in get_args(Role)}
+        self._failed = {name: ctypes.c_uint32.from_address(address + _LINES[name] + _FAILED) for name in _LINES}
+
+    def counter(self, role: Role) -> FutexCounter:
+        """Return the counter that a role raises."""
+        return self._counters[role]
+
+    def stamp(self, role: Role) -> ctypes.c_uint64:
+        """Return the word with the time of a role's last post: ns of CLOCK_MONOTONIC, which processes share."""
+        return self._stamps[role]
+
+    def announce(self, role: Role, pid: int, size_bytes: int) -> None:
+        """Say who has a role, and how much it will move; a pid of 0 takes that back."""
+        line = self._address + _LINES[role]
+        ctypes.c_uint64.from_address(line + _TOTAL).value = size_bytes
+        ctypes.c_uint32.from_address(line + _PID).value = pid
+
+    def announced(self, role: Role) -> tuple[int, int]:
+        """Return the pid of a role, 0 when nobody has it now, and how much it said it would move."""
+        line = self._address + _LINES[role]
+        return ctypes.c_uint32.from_address(line + _PID).value, ctypes.c_uint64.from_address(line + _TOTAL).value
+
+    def fail(self, party: Party, reason: str) -> None:
+        """Stop a ring: leave the reason, then wake who waits. The owner may do so for a side that cannot."""
+        text = reason.encode(errors="replace")[:_TEXT_BYTES]
+        at = self._address + _TEXTS[party]
+        ctypes.memmove(at + 4, text, len(text))
+        ctypes.c_uint32.from_address(at).value = len(text)
+        self._failed[party].value = 1
+        if party == "owner":
+            for counter in self._counters.values():
+                counter.wake()
+        else:
+            self._counters[party].post(self._counters[party].value | STOPPED)
+
+    def failure(self, *parties: Party) -> tuple[Party, str] | None:
+        """Return the first of these parties that has stopped the ring, and why."""
+        for party in parties:
+            if self._failed[party].value:
+                at = self._address + _TEXTS[party]
+                length = min(ctypes.c_uint32.from_address(at).value, _TEXT_BYTES)
+                return party, ctypes.string_at(at + 4, length).decode(errors="replace")
+        return None
+
+    def reset(self) -> None:
+        """Make a ring of a failed one; for the owner, while neither side is at work."""
+        for name in get_args(Role):
+            self.announce(name, 0, 0)
+            self._counters[name].post(0)
+        for word in self._failed.values():
+            word.value = 0
