@@ -15,11 +15,12 @@ from tests.fakes.build import (
     nvml_library,
     runtime_libraries,
 )
+from tests.fakes.client import Driven, running_client
 from tests.fakes.gpus import AMD_GPUS, NVIDIA_GPUS
 from tests.fakes.machine import FakeMachine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +60,7 @@ def fake_runtimes(fake_machine: FakeMachine, fake_drivers_cache: Path, monkeypat
 
 @pytest.fixture
 def fake_gpus(fake_drivers_cache: Path, tmp_path: Path) -> FakeMachine:
-    """Two NVIDIA and two AMD devices that can copy; the first two are peers, and so are the others.
+    """Two NVIDIA and two AMD devices that can copy; those of a vendor are peers.
 
     Its libraries are CUDA's and HIP's, and NVML and amdsmi where those can be built. `fake_gpus.environ` has all of
     them; `fake_cuda` and `fake_hip` are environments with one vendor's.
@@ -77,6 +78,17 @@ def fake_gpus(fake_drivers_cache: Path, tmp_path: Path) -> FakeMachine:
     if amdsmi is not None:
         machine.environ |= {"ROCM_PATH": str(amdsmi), "ROCM_HOME": str(amdsmi)}
     return machine
+
+
+@pytest.fixture(params=["cuda", "hip"])
+def driven(request: pytest.FixtureRequest, fake_gpus: FakeMachine) -> Iterator[Driven]:
+    """A client process of one runtime, started, with its first device in use."""
+    environ = request.getfixturevalue(f"fake_{request.param}")
+    with running_client(environ, request.param) as client:
+        client_of = Driven(machine=fake_gpus, client=client, runtime=request.param)
+        client_of("start")
+        client_of("use", 0)
+        yield client_of
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 /* Which devices a client sees, and in which order: CUDA_DEVICE_ORDER, then CUDA_VISIBLE_DEVICES. */
+#define _GNU_SOURCE
 #include "fake_cuda.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MAX_ENTRIES = 64 };
 
 static int visible[MAX_GPUS];
 static int count;
@@ -49,16 +51,12 @@ static long leading_number(const char *text) {
     return end == text ? -1 : found;
 }
 
-/* The position of the one device that an entry names: an index, or a UUID or its beginning. -1: none, or several. */
-static int named(const char *entry, bool by_uuid, const int *ordered, int available) {
-    if (!by_uuid) {
-        long index = leading_number(entry);
-        return index >= 0 && index < available ? (int)index : -1;
-    }
+/* The position of the one device whose UUID begins so, or -1. */
+static int position_of(const char *uuid, const int *ordered, int available) {
     int found = -1;
     for (int at = 0; at < available; at++) {
-        const char *uuid = field(ordered[at], "uuid");
-        if (uuid && strncmp(uuid, entry, strlen(entry)) == 0) {
+        const char *whole = field(ordered[at], "uuid");
+        if (whole && strncmp(whole, uuid, strlen(uuid)) == 0) {
             if (found >= 0)
                 return -1;
             found = at;
@@ -67,23 +65,61 @@ static int named(const char *entry, bool by_uuid, const int *ordered, int availa
     return found;
 }
 
-/* The first bad entry ends the list; a device that comes twice empties it. Returns how many are left of `ordered`. */
-static int mask(const char *list, int *ordered, int available) {
-    char copy[1024], *save = NULL;
-    int chosen[MAX_GPUS], chosen_count = 0;
-    bool by_uuid = strncmp(list, "GPU-", 4) == 0;
-    copy_text(copy, sizeof copy, list);
-    for (char *entry = strtok_r(copy, ",", &save); entry; entry = strtok_r(NULL, ",", &save)) {
-        int at = by_uuid == (strncmp(entry, "GPU-", 4) == 0) ? named(entry, by_uuid, ordered, available) : -1;
-        if (at < 0)
-            break;
-        for (int before = 0; before < chosen_count; before++)
-            if (chosen[before] == ordered[at])
+/* Split a list. Returns the number of entries. */
+static int split(char *list, char **entries, int room) {
+    int found = 0;
+    while (list && found < room)
+        entries[found++] = strsep(&list, ",");
+    return found;
+}
+
+/* Numbers up to the first entry that is none; the first that no device has ends the list. One that comes twice empties
+ * it, wherever it stands. */
+static int by_number(char **entries, int entry_count, int *positions, int available) {
+    long numbers[MAX_ENTRIES];
+    int read = 0, good = 0;
+    for (; read < entry_count; read++) {
+        numbers[read] = leading_number(entries[read]);
+        for (int before = 0; before < read; before++)
+            if (numbers[before] == numbers[read])
                 return 0;
-        chosen[chosen_count++] = ordered[at];
+        if (numbers[read] < 0)
+            break;
     }
-    memcpy(ordered, chosen, (size_t)chosen_count * sizeof *chosen);
-    return chosen_count;
+    for (; good < read && numbers[good] < available; good++)
+        positions[good] = (int)numbers[good];
+    return good;
+}
+
+/* The same for UUIDs and beginnings of UUIDs. */
+static int by_name(char **entries, int entry_count, int *positions, int available, const int *ordered) {
+    int read = 0, good = 0;
+    for (; read < entry_count; read++) {
+        for (int before = 0; before < read; before++)
+            if (strcmp(entries[before], entries[read]) == 0)
+                return 0;
+        if (strncmp(entries[read], "GPU-", 4) != 0)
+            break;
+    }
+    for (; good < read && (positions[good] = position_of(entries[good], ordered, available)) >= 0; good++)
+        for (int before = 0; before < good; before++)
+            if (positions[before] == positions[good])
+                return 0;
+    return good;
+}
+
+/* Returns how many are left of `ordered`. */
+static int mask(const char *list, int *ordered, int available) {
+    char copy[1024], *entries[MAX_ENTRIES];
+    int positions[MAX_ENTRIES], chosen[MAX_GPUS];
+    copy_text(copy, sizeof copy, list);
+    int entry_count = split(copy, entries, MAX_ENTRIES);
+    int left = strncmp(list, "GPU-", 4) == 0 ? by_name(entries, entry_count, positions, available, ordered)
+                                             : by_number(entries, entry_count, positions, available);
+    for (int at = 0; at < left; at++)
+        chosen[at] = ordered[positions[at]];
+    memcpy(ordered, chosen, (size_t)left * sizeof *chosen);
+    return left;
 }
 
 void read_visible_devices(void) {
