@@ -1,0 +1,30 @@
+"""Which files lie in the folders that an environment names: a folder of everybody's may have a vendor's libraries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_gpucoexist.processes.belongings import library_vendor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_gpucoexist.host.base import Host
+
+__all__ = ["folder_contents"]
+
+_FOLDERS = 64
+
+
+def folder_contents(host: Host, environ: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the vendors' libraries in the folders of `LD_LIBRARY_PATH`; a folder that cannot be read is left out."""
+    found: dict[str, list[str]] = {}
+    for entry in list(dict.fromkeys(environ.get("LD_LIBRARY_PATH", "").split(":")))[:_FOLDERS]:
+        if not entry.startswith("/"):
+            continue
+        try:
+            names = host.list_dir(entry)
+        except OSError:
+            continue
+        found[entry] = [name for name in names if library_vendor(name) is not None]
+    return found
