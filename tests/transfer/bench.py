@@ -111,6 +111,24 @@ class Bench:
         engine.wait(1, 60.0)
         return self.get(address, size)
 
+    def current_context(self, number: int) -> int:
+        """The thread's CUDA context, 0 for none."""
+        context = ctypes.c_void_p()
+        library = self.engines[number]._api._handle
+        assert library.cuCtxGetCurrent(ctypes.byref(context)) == 0
+        return context.value or 0
+
+    def current_device(self, number: int) -> int:
+        """The thread's HIP device."""
+        device = ctypes.c_int(-1)
+        assert self.engines[number]._api.code("current", ctypes.byref(device)) == 0
+        return device.value
+
+    def last_error(self, number: int) -> int:
+        """The thread's last error of HIP."""
+        code: int = self.engines[number]._api.code("forget")
+        return code
+
     def left(self) -> dict[str, Any]:
         return left_behind()
 

@@ -72,7 +72,7 @@ class Remote:
             self._process.kill()
             return self._process.wait()
 
-    def __enter__(self) -> Remote:
+    def __enter__(self) -> Remote:  # noqa: PYI034 - typing has Self from 3.11 on
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

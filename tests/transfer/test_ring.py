@@ -15,16 +15,14 @@ from pytest_gpucoexist.transfer.host_engine import HostEngine
 from pytest_gpucoexist.transfer.ring import Pace
 from pytest_gpucoexist.transfer.segment import Layout, Segment
 from tests.transfer.bench import Bench, data_of, left_behind
+from tests.transfer.pair import CALM, Pair
 from tests.transfer.remote import PATIENCE_S, Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_gpucoexist.transfer.ring import Passed
-
 SIZES = [0, 1, 3, 4095, 4097, (1 << 20) + 13]
 SERIAL, OVERLAPPING = Layout(slots=1, slot_bytes=1 << 16), Layout(slots=8, slot_bytes=1 << 16)
-CALM = Pace(copy_s=PATIENCE_S)
 
 
 @pytest.fixture
@@ -49,47 +47,6 @@ def many(nothing_left: None) -> Iterator[Segment]:
     made = Segment.create(OVERLAPPING)
     yield made
     made.close()
-
-
-class Pair:
-    """Two processes, each with an engine and the segment; `rate` limits both when the copy begins."""
-
-    def __init__(self, segment: Segment, rate: float | None = None) -> None:
-        self.sender, self.receiver = Remote(), Remote()
-        self._rate = rate
-        self._empty = {}
-        self._target = (0, 0, 0)
-        for side in (self.sender, self.receiver):
-            self._empty[side] = side.ask("left")
-            side.ask("open", "host", None)
-            side.ask("attach", segment.place, 0)
-
-    def __enter__(self) -> Pair:  # noqa: PYI034 - typing has Self from 3.11 on
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.sender.end()
-        self.receiver.end()
-
-    def begin(self, size: int, seed: int = 1, pace: Pace = CALM, receiving: Pace | None = None) -> None:
-        source, target = self.sender.ask("prepare", 0, size, seed), self.receiver.ask("prepare", 0, size, None)
-        self._target = (target, size, seed)
-        for side in (self.sender, self.receiver):
-            if self._rate is not None:
-                side.ask("limit", 0, self._rate)
-        self.sender.tell("send", 0, source, size, pace)
-        self.receiver.tell("receive", 0, target, size, receiving or pace)
-
-    def arrived(self) -> tuple[Passed, Passed]:
-        """Wait for both, look at every byte, and say how it went on both sides."""
-        passed = self.sender.answer(), self.receiver.answer()
-        assert self.receiver.ask("arrived", 0, *self._target) is True
-        return passed
-
-    def clean(self, side: Remote) -> None:
-        """Close what the side has: it must then be what it was before it had anything."""
-        side.ask("close")
-        assert side.ask("left") == self._empty[side]
 
 
 def _until(segment: Segment, handed_over: int) -> None:
