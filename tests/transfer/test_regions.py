@@ -1,0 +1,220 @@
+"""Source, ring and destination of one transfer, with owners and writers in words, and what would fool others."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tests.transfer.needs_numpy  # noqa: F401 - first: the others import NumPy
+from pytest_gpucoexist.transfer.diagnosis import check, write
+from pytest_gpucoexist.transfer.epochs import UNDER_DESTINATION, UNDER_RING, epoch_of
+from pytest_gpucoexist.transfer.finding import KINDS, Finding
+from pytest_gpucoexist.transfer.frame import REGIONS, Plan
+from pytest_gpucoexist.transfer.plans import Plans
+from pytest_gpucoexist.transfer.words import Words
+from tests.transfer.faults import FAULTS, scene
+
+if TYPE_CHECKING:
+    from pytest_gpucoexist.transfer.frame import Region
+
+MIB = 1 << 20
+
+
+class Staged:
+    """A transfer through a ring, of which single copies can be left out or done wrong."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.memory = {region: bytearray(plan.region_bytes(region)) for region in REGIONS}
+        for region in REGIONS:
+            write(plan, plan.before(region), self.memory[region])
+
+    def run(self, *, first_hop: int = -1, second_hop: int = -1) -> None:
+        """Copy chunk by chunk, without the first or the second copy of the chunks of these numbers."""
+        plan = self.plan
+        source, ring, destination = (memoryview(self.memory[region]) for region in REGIONS)
+        for number, first in enumerate(range(0, plan.size_bytes, plan.slot_bytes)):
+            size = min(plan.slot_bytes, plan.size_bytes - first)
+            slot = plan.slot_offset(number % plan.slots)
+            at = plan.zone_bytes + first
+            if number != first_hop:
+                ring[slot : slot + size] = source[at : at + size]
+            if number != second_hop:
+                destination[at : at + size] = ring[slot : slot + size]
+
+    def found(self, region: Region) -> list[Finding]:
+        return list(check(self.plan, self.plan.after(region), self.memory[region]))
+
+
+def staged(size: int = MIB + 13, slot: int = 65536, slots: int = 4, zone: int = 4096) -> Staged:
+    owners = ("cuda 0000:41:00.0", "this computer", "hip 0000:c1:00.0")
+    writers = ("cuda 0000:41:00.0", "process 100", "process 200")
+    plans = Plans(0xC0FFEE, first=5)
+    return Staged(plans.next(size, zone_bytes=zone, slots=slots, slot_bytes=slot, owners=owners, writers=writers))
+
+
+@pytest.mark.parametrize(
+    ("size", "slot", "slots", "zone"),
+    [
+        (MIB + 13, 65536, 4, 4096),
+        (1, 4096, 8, 64),
+        (12345, 1000, 3, 0),
+        (4096 * 4, 4096, 4, 17),
+        (4096 * 3 + 1, 4096, 1, 9),
+    ],
+)
+def test_a_good_transfer_is_good_in_every_region(size: int, slot: int, slots: int, zone: int) -> None:
+    good = staged(size, slot, slots, zone)
+    good.run()
+    assert [good.found(region) for region in REGIONS] == [[], [], []]
+
+
+def test_nothing_done_is_told_in_every_region_that_should_have_changed() -> None:
+    nothing = staged()
+    assert nothing.found("source") == []
+    ring = nothing.found("ring")
+    assert [(each.kind, each.slot) for each in ring] == [("untouched", slot) for slot in (0, 0, 1, 2, 3)]
+    assert (
+        sum(each.size_bytes for each in ring) == 4 * 65536
+    )  # of slot 0 the last 13 bytes that passed, and those before
+    (found,) = nothing.found("destination")
+    assert (found.kind, found.offset_bytes, found.size_bytes) == ("untouched", 0, MIB + 13)
+
+
+@pytest.mark.parametrize("chunk", [0, 3, 4, 9, 15, 16])
+def test_a_lost_copy_is_told_by_hop(chunk: int) -> None:
+    first, end = 65536 * chunk, min(MIB + 13, 65536 * (chunk + 1))
+    one = staged()
+    one.run(first_hop=chunk)
+    (found,) = one.found("destination")
+    assert found.kind == ("unwritten_slot" if chunk < 4 else "stale_slot")
+    assert (found.offset_bytes, found.end_bytes) == (first, end)
+    two = staged()
+    two.run(second_hop=chunk)
+    (found,) = two.found("destination")
+    assert found.kind == ("truncated" if chunk == 16 else "untouched")
+    assert (found.offset_bytes, found.end_bytes) == (first, end)
+    assert two.found("ring") == []
+
+
+def test_the_ring_tells_the_hop_of_a_flipped_bit_while_it_has_the_chunk() -> None:
+    first = staged()
+    first.run()
+    slot, at = 2, 65536 * 14 + 100  # chunk 14 is the last that passed slot 2
+    for memory, byte in (
+        (first.memory["ring"], first.plan.slot_offset(slot) + 100),
+        (first.memory["destination"], 4096 + at),
+    ):
+        memory[byte] ^= 4
+    (there,), (here,) = first.found("ring"), first.found("destination")
+    assert (there.kind, there.slot, there.offset_bytes, there.bits) == ("flipped", 2, 100, 1)
+    assert (here.kind, here.offset_bytes, here.expected, here.found) == ("flipped", at, there.expected, there.found)
+
+
+def test_a_slot_written_beyond_its_end_or_before_its_beginning_is_told() -> None:
+    beyond = staged()
+    beyond.run()
+    end = beyond.plan.slot_offset(1) + 65536
+    beyond.memory["ring"][end : end + 40] = bytes(40)
+    start = beyond.plan.slot_offset(3)
+    beyond.memory["ring"][start - 24 : start] = bytes(24)
+    over, under = beyond.found("ring")
+    assert (over.kind, over.slot, over.offset_bytes, over.size_bytes) == ("overrun", 2, 0, 40)
+    assert "red zone of the ring after slot 1" in over.text
+    assert (under.kind, under.slot, under.end_bytes, under.size_bytes) == ("underrun", 3, 4096, 24)
+
+
+def test_a_region_that_was_not_read_back_is_told() -> None:
+    """Though the buffer for reading back held the data, as one does that was used to write it."""
+    plan = staged().plan
+    buffer = bytearray(plan.region_bytes("destination"))
+    write(plan, plan.under_reading("destination"), buffer)
+    found = check(plan, plan.after("destination"), buffer)
+    assert [(each.kind, each.part) for each in found] == [("unread", part) for part in ("before", "payload", "after")]
+    assert "was not read back" in found[1].text
+
+
+def test_a_red_zone_that_was_not_prepared_is_stale() -> None:
+    plans = Plans(3)
+    earlier, plan = plans.next(5000), plans.next(5000)
+    memory = bytearray(plan.region_bytes("destination"))
+    write(earlier, earlier.after("destination"), memory)
+    found = check(plan, plan.after("destination"), memory)
+    assert [(each.kind, each.part) for each in found] == [("stale", part) for part in ("before", "payload", "after")]
+
+
+def test_the_previous_transfer_to_the_same_place_is_not_this_one() -> None:
+    plans = Plans(9)
+    earlier, plan = plans.next(MIB), plans.next(MIB)
+    memory = bytearray(plan.region_bytes("destination"))
+    write(plan, plan.after("destination"), memory)
+    memory[4096 : 4096 + MIB] = Words(9).read(epoch_of(earlier.transfer, 0), 0, MIB).tobytes()
+    (found,) = check(plan, plan.after("destination"), memory)
+    assert (found.kind, found.size_bytes, found.found_epoch) == ("stale", MIB, epoch_of(earlier.transfer, 0))
+    assert f"the data of transfer {earlier.transfer}" in found.text
+
+
+def test_a_period_of_two_mebibytes_is_seen() -> None:
+    """Memory aliased at 2 MiB, to which a pattern of that period is blind."""
+    to = scene(random.Random(1), 6 * MIB + 5)
+    for first in range(2 * MIB, 6 * MIB + 5, 2 * MIB):
+        end = min(first + 2 * MIB, to.size)
+        to.payload[first:end] = to.payload[: end - first].copy()
+    found = check(to.plan, to.plan.after("destination"), to.memory)
+    assert [(each.kind, each.offset_bytes, each.size_bytes, each.displaced_bytes) for each in found] == [
+        ("misplaced", 2 * MIB, 2 * MIB, -2 * MIB),
+        ("misplaced", 4 * MIB, 2 * MIB, -4 * MIB),
+        ("misplaced", 6 * MIB, 5, -6 * MIB),
+    ]
+
+
+@pytest.mark.parametrize(("byte", "kind"), [(0, "zeros"), (0xFF, "constant")])
+def test_memory_of_one_byte_is_told_in_every_part(byte: int, kind: str) -> None:
+    plan = staged().plan
+    found = check(plan, plan.after("destination"), bytes([byte]) * plan.region_bytes("destination"))
+    assert [each.kind for each in found] == ["underrun", kind, "overrun"]
+    assert (found[1].offset_bytes, found[1].size_bytes, found[1].byte) == (0, plan.size_bytes, byte)
+    assert ("fallen off its bus" in found[1].text) == (byte == 0xFF)
+
+
+@pytest.mark.parametrize("role", [UNDER_RING, UNDER_DESTINATION])
+def test_the_prefill_of_another_region_is_told_from_that_of_this_one(role: int) -> None:
+    """The source's own memory holds what belongs in the ring, or in the destination."""
+    plan = staged().plan
+    memory = bytearray(plan.region_bytes("source"))
+    write(plan, plan.before("source"), memory)
+    memory[4096 : 4096 + 65536] = Words(plan.seed).read(epoch_of(plan.transfer, role), 0, 65536).tobytes()
+    (found,) = check(plan, plan.after("source"), memory)
+    assert (found.kind, found.offset_bytes, found.size_bytes) == ("misplaced", 0, 65536)
+
+
+def test_a_sentence_names_place_owner_writer_and_words() -> None:
+    flipped = staged()
+    flipped.run()
+    flipped.memory["destination"][4096 + 1001] ^= 0x80
+    (found,) = flipped.found("destination")
+    assert str(found) == (
+        "destination (memory of hip 0000:c1:00.0, written by process 200), byte 1,001: 1 bit flipped "
+        f"(word at byte 1,000: expected {found.expected:#018x}, found {found.found:#018x})"
+    )
+    assert found.expected ^ found.found == 0x80 << 8
+    assert found.expected.to_bytes(8, "little")[0] == flipped.memory["destination"][4096 + 1000]
+
+
+def test_findings_travel_as_builtins() -> None:
+    execnet = pytest.importorskip("execnet", reason="needs execnet")
+    nothing = staged()
+    found = [each for region in REGIONS for each in nothing.found(region)]
+    assert [Finding.of(execnet.loads(execnet.dumps(each.values()))) for each in found] == found
+
+
+def test_every_kind_is_named_by_a_test() -> None:
+    shapes = [(300_000, 4096, 0, 0), (300_000, 4096, 65536, 2)]
+    named = {"unread"}  # above
+    for name, fault in FAULTS.items():
+        for shape in shapes:
+            told = fault(random.Random(name), scene(random.Random(name), *shape))
+            named |= {told.kind} if told is not None else set()
+    assert named == set(KINDS)
