@@ -63,7 +63,7 @@ BELONGINGS: Mapping[Vendor, Belongings] = {
             re.IGNORECASE,
         ),
         libraries=re.compile(
-            r"amdhip64|hiprtc(?:-builtins)?|hsa-runtime64|hsakmt|hsa-amd-aqlprofile64|amd_comgr\w*|amd_smi|amdocl64|rocm\w+"
+            r"amdhip64|hiprtc(?:-builtins)?|hsa-runtime64|hsakmt|hsa-amd-aqlprofile64|amd_comgr\w*|amd_smi|amdocl64|rocm[\w-]+"
             r"|rocprofiler\w*(?:-\w+)*|roctx64|roctracer64|rocblas|rocfft|rocrand|rocsolver|rocsparse|roctriton|rccl\w*"
             r"|hipblas(?:lt)?|hipfft|hiprand|hipsolver|hipsparse(?:lt)?|hipdnn\w*|MIOpen|migraphx\w*|magma_hip"
         ),

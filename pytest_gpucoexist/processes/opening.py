@@ -112,7 +112,8 @@ def open_process(
     if not sys.platform.startswith("linux"):
         raise VendorLaunchError(f"vendor processes run on Linux, and this is {sys.platform}")
     environ = host.environ if environ is None else environ
-    same = python is None or os.path.realpath(python) == os.path.realpath(sys.executable)
+    # By name: a virtual environment's interpreter is a link to that of another.
+    same = python is None or os.path.abspath(python) == os.path.abspath(sys.executable)
     scoped = scope_environment(
         environ, gpus, machine, vendor, style=style, contents=folder_contents(host, environ), same_interpreter=same
     )

@@ -21,6 +21,8 @@ from pytest_gpucoexist.errors import (
     VendorPayloadError,
     VendorProcessError,
 )
+from pytest_gpucoexist.processes.child.carrier import receive_value, send_value
+from pytest_gpucoexist.processes.child.payload import PayloadError
 from pytest_gpucoexist.processes.control import Control, require_execnet
 from pytest_gpucoexist.processes.endings import after_the_end
 from pytest_gpucoexist.processes.kin import stuck_state
@@ -100,11 +102,12 @@ class VendorProcess:
         then there is no process any more.
         """
         reference = reference_of(function)
+        if not 0 < deadline_s < threading.TIMEOUT_MAX / 2:
+            raise VendorProcessError(
+                f"{reference.name}: a deadline is a positive number of seconds, not {deadline_s!r}"
+            )
         with self._lock:
             self._alive(reference.name)
-            from pytest_gpucoexist.processes.child.carrier import receive_value, send_value
-            from pytest_gpucoexist.processes.child.payload import PayloadError
-
             began = time.monotonic()
             with self._guarded(deadline_s, f"{reference.name} did not return within {deadline_s:g} s"):
                 try:

@@ -93,7 +93,12 @@ class Watchdog:
             os.close(self._wake)
             self._wake = -1
             raise
-        self._started.wait()
+        try:
+            self._started.wait()
+        except BaseException:  # Ctrl-C: the thread sees it when the launch is over
+            self.kill("the launch was broken off")
+            self._thread.join()
+            raise
         if self._failure is not None:
             self._thread.join()
             raise self._failure

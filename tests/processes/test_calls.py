@@ -179,6 +179,13 @@ def test_what_is_no_function_of_a_module_is_refused(process: VendorProcess, func
         process.run(function)
 
 
+@pytest.mark.parametrize("deadline_s", [0, -1, float("nan"), float("inf")])
+def test_a_deadline_is_a_positive_number(process: VendorProcess, deadline_s: float) -> None:
+    with pytest.raises(VendorProcessError, match="a deadline is a positive number of seconds"):
+        process.run(called.same, 1, deadline_s=deadline_s)
+    assert process.run(called.same, 1) == 1
+
+
 def test_the_program_itself_is_refused(process: VendorProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(called.same, "__module__", "__main__")
     with pytest.raises(VendorFunctionError, match="move it to a module of its own"):
@@ -204,6 +211,7 @@ def test_a_function_that_forks_and_returns_twice_answers_once(process: VendorPro
     assert process.run(called.same, 1) == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_fork_of_this_process_leaves_the_vendor_process_alone(process: VendorProcess) -> None:
     reading, writing = os.pipe()
     pid = os.fork()

@@ -173,7 +173,7 @@ def test_bytes_that_are_no_value_are_refused_and_nothing_else_is_raised(data: by
         (math.sqrt, ["builtin_function_or_method"]),
         (memoryview(b"x"), ["memoryview"]),
     ],
-    ids=str,
+    ids=["enum", "namedtuple", "ordered", "object", "key", "iterator", "function", "view"],
 )
 def test_what_cannot_travel_is_named(value: Any, words: list[str]) -> None:
     with pytest.raises(PayloadError) as caught:

@@ -71,6 +71,7 @@ def _of_file(name: str, file: str) -> types.ModuleType:
     present = sys.modules.get(name)
     if present is not None and _same(present, file):
         return present
+    free = present is None
     if present is None:
         try:
             spec = importlib.util.find_spec(name)
@@ -78,7 +79,8 @@ def _of_file(name: str, file: str) -> types.ModuleType:
             spec = None
         if spec is not None and spec.origin is not None and _same_file(spec.origin, file):
             return _executed(name, file, lambda: importlib.import_module(name))
-    return _executed(name, file, lambda: _load(name, file, free=present is None))
+        free = spec is None
+    return _executed(name, file, lambda: _load(name, file, free=free))
 
 
 def _executed(name: str, file: str, load: Any) -> types.ModuleType:
@@ -92,7 +94,11 @@ def _executed(name: str, file: str, load: Any) -> types.ModuleType:
 
 
 def _load(name: str, file: str, *, free: bool) -> types.ModuleType:
-    """Execute a file as the module of that name; where another has the name (a second conftest), that one keeps it."""
+    """Execute a file as the module of that name.
+
+    Where another has the name (a second conftest) or would be imported by it (the standard library's), that one keeps
+    it: imports in this process find what they would find without us.
+    """
     _make_parents(name, file)
     package = os.path.basename(file) == "__init__.py"
     spec = importlib.util.spec_from_file_location(
@@ -106,11 +112,13 @@ def _load(name: str, file: str, *, free: bool) -> types.ModuleType:
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        free = False
         raise
     finally:
-        if not free and before is not None:
+        if before is not None:
             sys.modules[name] = before
+        elif not free:
+            del sys.modules[name]
     return module
 
 
