@@ -68,6 +68,12 @@ class Cuda:
         del self._contexts[device]
         _well(driver.cuDevicePrimaryCtxRelease(device))
 
+    def create_context(self, device: int) -> None:
+        _well(driver.cuCtxCreate(None, 0, device))
+
+    def address_of(self, function: str, version: int) -> int:
+        return int(_well(driver.cuGetProcAddress(function.encode(), version, 0))[0])
+
     def memory(self) -> list[int]:
         return list(map(int, _well(driver.cuMemGetInfo())))
 

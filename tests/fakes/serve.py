@@ -46,6 +46,11 @@ class Host:
     def pid(self) -> int:
         return os.getpid()
 
+    def symbol(self, library: str, name: str) -> int:
+        """Return the address of a symbol of a library that is loaded."""
+        found = getattr(ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW), name)
+        return ctypes.cast(found, ctypes.c_void_p).value or 0
+
     def fork_and(self, what: str, *args: Any) -> Any:
         """Do something in a child of this process; return its answer."""
         reading, writing = os.pipe()

@@ -34,9 +34,12 @@ API cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
     struct CUctx_st *context = &primaries[device];
     pthread_mutex_lock(&gpu_lock);
     bool is_new = context->retained++ == 0;
-    context->device = device;
-    context->physical = visible_device(device);
-    context->alive = context->primary = true;
+    if (is_new) {
+        context->device = device;
+        context->physical = visible_device(device);
+        context->primary = true;
+        context->alive = true;
+    }
     pthread_mutex_unlock(&gpu_lock);
     if (is_new)
         log_event("nvidia.context", context->physical);

@@ -15,7 +15,7 @@ struct CUctx_st {
     int device;
     int physical;
     unsigned flags;
-    bool alive;
+    _Atomic bool alive;
     int retained; /* of a primary context: how often */
     bool primary;
 };

@@ -131,8 +131,7 @@ uint64_t perform_copy(const struct copy *copy, uint64_t submitted_ns, uint64_t *
         until = engine_reserve(copy->second_device, copy->second, until, copy->size);
     move(copy);
     uint64_t moved_ns = gpu_now_ns();
-    if (until > moved_ns)
-        sleep_until(until);
+    sleep_until(copy->device, until);
     if (copy->engine >= 0)
         engine_count(copy->device, copy->engine, copy->size);
     if (copy->second >= 0)

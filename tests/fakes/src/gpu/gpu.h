@@ -1,5 +1,14 @@
 /* A GPU of no vendor, in host memory: what CUDA's and HIP's fakes have in common.
  *
+ * Of the description it reads, for a device of "nvidia" or "amd" and besides what NVML's and amdsmi's fakes read:
+ *
+ *     nvidia.0.h2d_gbps = 4          how fast an engine copies, in 1e9 bytes a second; so d2h_gbps, d2d_gbps and, to a
+ *                                    peer, peer_gbps or peer_gbps.1. Without: as fast as memory is
+ *     nvidia.p2p.0.1 = 0             the two are peers (NVML's status; of "amd" a truth value)
+ *     nvidia.0.copy.h2d = #1 3 drop  what goes wrong with a copy (faults.c); so d2h, d2d, peer.1
+ *     nvidia.0.lost = 719            every call with the device returns this, for good
+ *     cuda.0.fault.FUNCTION          a fault of a function (description.h); so hip.0.fault.FUNCTION
+ *
  * Devices are numbered as the description numbers them; what a client may see, and in which order, is the API's affair.
  * Handles of streams and events are checked, and never freed: a stale one is an error, not a crash. One lock guards all
  * of it, and is free while data is copied or time passes. */
@@ -155,7 +164,7 @@ const char *engine_fault(int device, int engine);
 /* Reserve an engine for a copy that could start at `earliest_ns`; returns when it will be done. */
 uint64_t engine_reserve(int device, int engine, uint64_t earliest_ns, size_t size);
 void engine_count(int device, int engine, size_t size);
-void sleep_until(uint64_t when_ns);
+void sleep_until(int device, uint64_t until_ns);
 
 /* Move the data of a copy as ordered faults would have it. */
 void move_faulty(const struct copy *copy, int device, int engine, const char *fault);

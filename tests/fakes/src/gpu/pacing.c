@@ -3,7 +3,6 @@
  * copy nothing. */
 #include "gpu.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -79,12 +78,6 @@ void engine_count(int device, int engine, size_t size) {
     at->bytes += size;
 }
 
-void sleep_until(uint64_t when_ns) {
-    struct timespec when = {(time_t)(when_ns / 1000000000u), (long)(when_ns % 1000000000u)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
-        continue;
-}
-
 /* A device that was lost stays lost for this process, whatever the description says later. */
 int device_lost(int device) {
     uint64_t version = description_version();
@@ -95,6 +88,17 @@ int device_lost(int device) {
         lost_version[device] = version;
     }
     return lost[device];
+}
+
+enum { LOOK_NS = 10 * 1000 * 1000 };
+
+/* Looks up now and then: who waits for a long copy hears of a lost device before the copy would have ended. */
+void sleep_until(int device, uint64_t until_ns) {
+    for (uint64_t now_ns = gpu_now_ns(); now_ns < until_ns && !device_lost(device); now_ns = gpu_now_ns()) {
+        uint64_t next_ns = until_ns - now_ns < LOOK_NS ? until_ns : now_ns + LOOK_NS;
+        struct timespec when = {(time_t)(next_ns / 1000000000u), (long)(next_ns % 1000000000u)};
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL);
+    }
 }
 
 void lose_device(int device, int status) {

@@ -6,6 +6,11 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+struct times {
+    uint64_t ready_ns; /* when the engines were through: the next copy may start */
+    uint64_t done_ns;  /* when the data was there: what an event says */
+};
+
 struct stream {
     struct stream *next;
     int device;
@@ -16,8 +21,8 @@ struct stream {
     pthread_cond_t queued;
     struct operation *first, **end;
     uint64_t submitted, finished; /* operations */
-    uint64_t ready_ns;            /* when the engines were through with it: the next copy may start */
-    uint64_t done_ns;             /* when its data was there: what an event says */
+    struct times times;           /* the worker's; `told` is what others may read, with the lock */
+    struct times told;
 };
 
 pthread_mutex_t gpu_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -48,10 +53,10 @@ static void fill(const struct operation *operation) {
 
 /* Without the lock. */
 static void perform(struct stream *stream, struct operation *operation) {
-    uint64_t done_ns = later(stream->done_ns, operation->submitted_ns);
+    uint64_t done_ns = later(stream->times.done_ns, operation->submitted_ns);
     switch (operation->kind) {
     case COPY:
-        done_ns = perform_copy(&operation->copy, operation->submitted_ns, &stream->ready_ns);
+        done_ns = perform_copy(&operation->copy, operation->submitted_ns, &stream->times.ready_ns);
         break;
     case FILL:
         fill(operation);
@@ -59,29 +64,29 @@ static void perform(struct stream *stream, struct operation *operation) {
         break;
     case CALL:
         operation->call(operation->argument);
-        stream->ready_ns = done_ns = gpu_now_ns();
+        stream->times.ready_ns = done_ns = gpu_now_ns();
         break;
     default:
         break;
     }
-    stream->done_ns = later(stream->done_ns, done_ns);
+    stream->times.done_ns = later(stream->times.done_ns, done_ns);
 }
 
 /* With the lock: what waits for others, or tells them. */
 static void synchronise(struct stream *stream, struct operation *operation) {
     switch (operation->kind) {
     case RECORD:
-        event_reached(operation->event, operation->number, later(stream->done_ns, operation->submitted_ns));
+        event_reached(operation->event, operation->number, later(stream->times.done_ns, operation->submitted_ns));
         break;
     case AWAIT:
-        stream->ready_ns = later(stream->ready_ns, event_await(operation->event, operation->number));
-        stream->done_ns = later(stream->done_ns, stream->ready_ns);
+        stream->times.ready_ns = later(stream->times.ready_ns, event_await(operation->event, operation->number));
+        stream->times.done_ns = later(stream->times.done_ns, stream->times.ready_ns);
         break;
     case FOLLOW:
         while (operation->other->finished < operation->number)
             pthread_cond_wait(&gpu_progress, &gpu_lock);
-        stream->ready_ns = later(stream->ready_ns, operation->other->ready_ns);
-        stream->done_ns = later(stream->done_ns, operation->other->done_ns);
+        stream->times.ready_ns = later(stream->times.ready_ns, operation->other->told.ready_ns);
+        stream->times.done_ns = later(stream->times.done_ns, operation->other->told.done_ns);
         break;
     default:
         break;
@@ -116,6 +121,7 @@ static void *work(void *argument) {
         release(operation->copy.to);
         release(operation->copy.from);
         free(operation);
+        stream->told = stream->times;
         stream->finished++;
         pthread_cond_broadcast(&gpu_progress);
     }
