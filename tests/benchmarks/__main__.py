@@ -9,7 +9,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import decisions, gates, leases, measures, words
+from tests.benchmarks import decisions, gates, leases, measures, staging, words
 
 MEASURES = {
     "startup": measures.startup,
@@ -24,6 +24,9 @@ MEASURES = {
     "handover": leases.handover,
     "decisions": decisions.decisions,
     "words": words.words,
+    "staging": staging.staging,
+    "handing": staging.handing,
+    "sizes": staging.sizes,
 }
 
 

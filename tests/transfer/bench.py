@@ -18,7 +18,21 @@ from pytest_gpucoexist.transfer.hip_engine import HipEngine
 from pytest_gpucoexist.transfer.host_engine import HostEngine
 from pytest_gpucoexist.transfer.segment import Place, Segment
 
-ENGINES: dict[str, Any] = {"host": HostEngine, "cuda": CudaEngine, "hip": HipEngine}
+
+class NothingEngine(HostEngine):
+    """Copies nothing to and from the host, at once: what is left is what handing over costs."""
+
+    def to_host(self, address: int, pointer: int, size_bytes: int, event: int) -> None:
+        """Do nothing."""
+
+    def from_host(self, pointer: int, address: int, size_bytes: int, event: int) -> None:
+        """Do nothing."""
+
+    def wait(self, event: int, deadline_s: float) -> None:
+        """Do nothing."""
+
+
+ENGINES: dict[str, Any] = {"host": HostEngine, "cuda": CudaEngine, "hip": HipEngine, "nothing": NothingEngine}
 GUARD = 64
 
 
@@ -94,6 +108,26 @@ class Bench:
     def receive(self, number: int, pointer: int, size: int, pace: ring.Pace) -> ring.Passed:
         assert self.segment is not None
         return ring.receive(self.engines[number], self.segment, pointer, size, pace)
+
+    def alone(self, number: int, role: str, pointer: int, size: int, depth: int) -> float:
+        """Copy all chunks through the slots as a ring would, with nobody to wait for; returns the seconds."""
+        engine, segment = self.engines[number], self.segment
+        assert segment is not None
+        slots, chunk = segment.layout.slots, segment.layout.slot_bytes
+        chunks = -(-size // chunk)
+        queued = 0
+        begun = time.perf_counter()
+        for done in range(chunks):
+            while queued < min(chunks, done + min(depth, slots)):
+                address, at = segment.slot_address(queued % slots), pointer + queued * chunk
+                many = min(chunk, size - queued * chunk)
+                if role == "sender":
+                    engine.to_host(address, at, many, queued % slots)
+                else:
+                    engine.from_host(at, address, many, queued % slots)
+                queued += 1
+            engine.wait(done % slots, 60.0)
+        return time.perf_counter() - begun
 
     def arrived(self, number: int, pointer: int, size: int, seed: int) -> bool:
         """Whether all bytes are those that were sent, and those after them what they were."""

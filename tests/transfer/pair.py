@@ -22,6 +22,7 @@ class End:
     runtime: str = "host"
     pci_address: str | None = None
     environ: dict[str, str] = field(default_factory=dict)
+    options: dict[str, int] = field(default_factory=dict)
 
 
 class Pair:
@@ -37,7 +38,7 @@ class Pair:
         self._target = (0, 0, 0)
         for side, end in zip((self.sender, self.receiver), ends, strict=True):
             self._empty[side] = side.ask("left")
-            side.ask("open", end.runtime, end.pci_address)
+            side.ask("open", end.runtime, end.pci_address, **end.options)
             side.ask("attach", segment.place, 0)
 
     def __enter__(self) -> Pair:  # noqa: PYI034 - typing has Self from 3.11 on
