@@ -38,7 +38,7 @@ def candidates(plan: Plan, area: Area, first: int, found: bytes) -> Iterator[Con
         yield Content(epoch=area.under_epoch, shift=area.under_start - area.start)
     yield from _ring(plan, area, first)
     transfer, role = meaning(area.epoch)
-    if transfer:
+    if transfer and area.part == "payload":
         yield Content(epoch=area.epoch - ROLES, shift=0)
     if area.region == "destination" and area.part != "payload":
         yield Content(epoch=epoch_of(plan.transfer, SOURCE_ZONE), shift=0)

@@ -1,6 +1,8 @@
 """Check what a region holds after a transfer, and name what is wrong.
 
-    for finding in check(plan, plan.after("destination"), memory): ...
+    write(plan.before("destination"), memory)
+    ...
+    for finding in check(plan.after("destination"), memory): ...
 
 A region that is good is compared as fast as its words can be made. What cannot be told: which of the hops flipped a bit
 or wrote garbage, when only the destination is looked at (of the last chunks the ring still has a copy: check that too);
@@ -22,23 +24,26 @@ from pytest_gpucoexist.transfer.telling import tell
 from pytest_gpucoexist.transfer.words import Words, as_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_gpucoexist.transfer.finding import Kind
-    from pytest_gpucoexist.transfer.frame import Area, Plan
+    from pytest_gpucoexist.transfer.frame import Area, Contents
 
 __all__ = ["Check", "check", "write"]
 
 
-def write(plan: Plan, areas: tuple[Area, ...], memory: Any) -> None:
-    """Write what areas hold, as `plan.before(region)` names it, into memory of exactly the size of the region."""
-    words, out = Words(plan.seed), as_bytes(memory)
-    _fits(areas, len(out))
-    for area in areas:
-        words.fill(out[area.offset_bytes : area.offset_bytes + area.size_bytes], area.epoch, area.start)
+def write(contents: Contents, memory: Any, at: int = 0) -> None:
+    """Write what a region must hold from its byte `at` on into memory that is all or a piece of it."""
+    out = as_bytes(memory)
+    _fits(contents, at + len(out))
+    words = Words(contents.plan.seed)
+    for area, first, end in _pieces(contents, at, at + len(out)):
+        words.fill(out[first - at : end - at], area.epoch, area.start + first - area.offset_bytes)
 
 
-def check(plan: Plan, areas: tuple[Area, ...], memory: Any) -> tuple[Finding, ...]:
-    """Compare memory with what areas should hold, and return what is wrong, in order; nothing when all is right."""
-    checking = Check(plan, areas)
+def check(contents: Contents, memory: Any) -> tuple[Finding, ...]:
+    """Compare memory with what a region must hold; return what is wrong, in order, and nothing when all is right."""
+    checking = Check(contents)
     checking.feed(memory)
     return checking.findings()
 
@@ -46,30 +51,28 @@ def check(plan: Plan, areas: tuple[Area, ...], memory: Any) -> tuple[Finding, ..
 class Check:
     """Checks a region piece by piece, for one that is read back through a smaller buffer. One thread uses it."""
 
-    def __init__(self, plan: Plan, areas: tuple[Area, ...]) -> None:
-        """Expect the areas of one region, from its first byte on."""
-        self._plan, self._areas = plan, areas
-        self._words = Words(plan.seed)
-        self._runs: dict[Area, list[Run]] = {area: [] for area in areas}
+    def __init__(self, contents: Contents) -> None:
+        """Expect a region from its first byte on."""
+        self._contents, self._plan = contents, contents.plan
+        self._words = Words(self._plan.seed)
+        self._runs: dict[Area, list[Run]] = {area: [] for area in contents.areas}
         self._at = 0
 
     def feed(self, piece: Any) -> None:
         """Compare the next bytes of the region. Raises ValueError when there are more than it has."""
-        found = as_bytes(piece)
-        end = self._at + len(found)
-        if end > _size(self._areas):
-            raise ValueError(f"the region has {_size(self._areas)} bytes; fed with {end}")
-        for area in self._areas:
-            first, last = max(area.offset_bytes, self._at), min(area.offset_bytes + area.size_bytes, end)
-            if first < last:
-                part = found[first - self._at : last - self._at]
-                read(self._words, self._plan, area, part, first - area.offset_bytes, self._runs[area])
-        self._at = end
+        found, at = as_bytes(piece), self._at
+        _fits(self._contents, at + len(found))
+        for area, first, end in _pieces(self._contents, at, at + len(found)):
+            read(
+                self._words, self._plan, area, found[first - at : end - at], first - area.offset_bytes, self._runs[area]
+            )
+        self._at += len(found)
 
     def findings(self) -> tuple[Finding, ...]:
         """Return what is wrong. Raises ValueError when a part of the region was not fed: it is not known to be good."""
-        _fits(self._areas, self._at)
-        return tuple(finding for area in self._areas for finding in self._of(area))
+        if self._at != self._contents.size_bytes:
+            raise ValueError(f"the region has {self._contents.size_bytes} bytes, of which {self._at} were compared")
+        return tuple(finding for area in self._contents.areas for finding in self._of(area))
 
     def _of(self, area: Area) -> list[Finding]:
         def kind(run: Run) -> Kind:
@@ -105,10 +108,14 @@ class Check:
         return replace(finding, text=tell(self._plan, area, run, finding))
 
 
-def _size(areas: tuple[Area, ...]) -> int:
-    return areas[-1].offset_bytes + areas[-1].size_bytes if areas else 0
+def _pieces(contents: Contents, at: int, to: int) -> Iterator[tuple[Area, int, int]]:
+    """Yield the areas between two bytes of a region, with where in the region each piece begins and ends."""
+    for area in contents.areas:
+        first, end = max(area.offset_bytes, at), min(area.offset_bytes + area.size_bytes, to)
+        if first < end:
+            yield area, first, end
 
 
-def _fits(areas: tuple[Area, ...], size: int) -> None:
-    if size != _size(areas):
-        raise ValueError(f"the region has {_size(areas)} bytes; these are {size}")
+def _fits(contents: Contents, end: int) -> None:
+    if end > contents.size_bytes:
+        raise ValueError(f"the region has {contents.size_bytes} bytes; this memory would end at {end}")

@@ -14,7 +14,7 @@ side. Endpoints need nothing else to write and check their own regions.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Literal, get_args
 
 from pytest_gpucoexist.transfer.epochs import (
@@ -31,7 +31,7 @@ from pytest_gpucoexist.transfer.epochs import (
 )
 from pytest_gpucoexist.transfer.splitmix import MASK
 
-__all__ = ["REGIONS", "Area", "Part", "Plan", "Region"]
+__all__ = ["REGIONS", "Area", "Contents", "Part", "Plan", "Region"]
 
 Region = Literal["source", "ring", "destination"]
 REGIONS: tuple[Region, ...] = get_args(Region)
@@ -43,7 +43,8 @@ class Area:
     """A part of a region that holds one piece of one stream: bytes `start` … of `epoch`.
 
     `offset_bytes` counts from the region's first byte. `under_epoch` and `under_start` are what lay there before the
-    transfer, None where a transfer writes nothing. Of a ring's areas `slot` is the slot, or the one behind a zone.
+    transfer, None where a transfer writes nothing. Areas of a ring have a `slot`: the one that they are in, before or
+    after.
     """
 
     region: Region
@@ -58,11 +59,28 @@ class Area:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What every byte of a region holds at some time: its areas, in order and without a hole."""
+
+    plan: Plan
+    areas: tuple[Area, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the region."""
+        return sum(area.size_bytes for area in self.areas)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One transfer: its number among those of a seed, its sizes, and who has and writes each region.
 
-    `zone_bytes` is the size of every red zone. Without a ring `slots` and `slot_bytes` are 0. `owners` are whose memory
-    the source, the ring and the destination are, `writers` who writes there: words for people. Raises ValueError.
+    `zone_bytes` is the size of the red zones of source and destination. Without a ring `slots` and `slot_bytes` are 0.
+    The ring begins with a zone of `first_slot_bytes`; from one slot to the next are `stride_bytes`, and so many for the
+    last: what a slot leaves of them is a zone. Both follow from `zone_bytes` where they are None. `owners` are whose
+    memory the source, the ring and the destination are, `writers` who writes there: words for people.
+
+    Raises ValueError for what has no meaning.
     """
 
     seed: int
@@ -71,6 +89,8 @@ class Plan:
     zone_bytes: int = 4096
     slots: int = 0
     slot_bytes: int = 0
+    first_slot_bytes: int | None = None
+    stride_bytes: int | None = None
     owners: tuple[str, str, str] = ("", "", "")
     writers: tuple[str, str, str] = ("", "", "")
 
@@ -86,12 +106,13 @@ class Plan:
             raise ValueError(
                 f"no ring: {self.slots} slots of {self.slot_bytes} bytes, zones of {self.zone_bytes} bytes"
             )
+        if self._first < 0 or self._stride < self.slot_bytes:
+            raise ValueError(f"no ring: slots of {self.slot_bytes} bytes every {self._stride}, from {self._first} on")
 
     @classmethod
     def of(cls, values: tuple[Any, ...]) -> Plan:
         """Make the plan whose `values()` came from another process."""
-        names = ("seed", "transfer", "size_bytes", "zone_bytes", "slots", "slot_bytes", "owners", "writers")
-        return cls(**dict(zip(names, values, strict=True)))
+        return cls(**dict(zip((field.name for field in fields(cls)), values, strict=True)))
 
     def values(self) -> tuple[Any, ...]:
         """Return the plan as a tuple of builtins."""
@@ -108,75 +129,83 @@ class Plan:
     def region_bytes(self, region: Region) -> int:
         """Return how much memory a region takes, zones and all."""
         if region == "ring":
-            return self.slots * (self.zone_bytes + self.slot_bytes) + (self.zone_bytes if self.slots else 0)
+            return self.slot_offset(self.slots) if self.slots else 0
         return 2 * self.zone_bytes + self.size_bytes
 
     def slot_offset(self, slot: int) -> int:
         """Return where in the ring a slot begins, in bytes."""
-        return self.zone_bytes + slot * (self.zone_bytes + self.slot_bytes)
+        return self._first + slot * self._stride
 
-    def before(self, region: Region) -> tuple[Area, ...]:
-        """Return what a region must hold when the transfer starts, in order and without a hole."""
+    @property
+    def _first(self) -> int:
+        return self.zone_bytes if self.first_slot_bytes is None else self.first_slot_bytes
+
+    @property
+    def _stride(self) -> int:
+        return self.slot_bytes + self.zone_bytes if self.stride_bytes is None else self.stride_bytes
+
+    def before(self, region: Region) -> Contents:
+        """Return what a region must hold when the transfer starts."""
         if region == "ring":
             return self._ring(chunks=0)
         if region == "source":
             return self._framed(region, SOURCE_ZONE, DATA, None)
         return self._framed(region, DESTINATION_ZONE, UNDER_DESTINATION, None)
 
-    def after(self, region: Region) -> tuple[Area, ...]:
-        """Return what a region must hold when everything has arrived, in order and without a hole."""
+    def after(self, region: Region) -> Contents:
+        """Return what a region must hold when everything has arrived."""
         if region == "ring":
             return self._ring(chunks=-(-self.size_bytes // self.slot_bytes) if self.slots else 0)
         if region == "source":
-            return self._framed(region, SOURCE_ZONE, DATA, None)
+            return self.before(region)
         return self._framed(region, DESTINATION_ZONE, DATA, UNDER_DESTINATION)
 
-    def under_reading(self, region: Region) -> tuple[Area, ...]:
+    def under_reading(self, region: Region) -> Contents:
         """Return what belongs into the host buffer that a region is going to be read back into.
 
         Without it a read-back that never arrives leaves what the buffer held, which may be the very data looked for.
         """
-        size = self.region_bytes(region)
         epoch = epoch_of(self.transfer, UNDER_READING)
-        return (Area(region=region, part="payload", offset_bytes=0, size_bytes=size, epoch=epoch, start=0),)
+        size = self.region_bytes(region)
+        return self._contents(
+            Area(region=region, part="payload", offset_bytes=0, size_bytes=size, epoch=epoch, start=0)
+        )
 
-    def _framed(self, region: Region, zone: int, role: int, under: int | None) -> tuple[Area, ...]:
-        size, zones = self.size_bytes, self.zone_bytes
+    def _contents(self, *areas: Area) -> Contents:
+        return Contents(plan=self, areas=tuple(area for area in areas if area.size_bytes))
+
+    def _framed(self, region: Region, zones: int, role: int, under: int | None) -> Contents:
+        epoch, size = epoch_of(self.transfer, zones), self.zone_bytes
         payload = Area(
             region=region,
             part="payload",
-            offset_bytes=zones,
-            size_bytes=size,
+            offset_bytes=size,
+            size_bytes=self.size_bytes,
             epoch=epoch_of(self.transfer, role),
             start=0,
             under_epoch=None if under is None else epoch_of(self.transfer, under),
         )
-        before, after = self._zone(region, "before", zone, 0, 0), self._zone(region, "after", zone, zones + size, AFTER)
-        return tuple(area for area in (before, payload, after) if area.size_bytes)
+        before = Area(region=region, part="before", offset_bytes=0, size_bytes=size, epoch=epoch, start=0)
+        end = size + self.size_bytes
+        after = Area(region=region, part="after", offset_bytes=end, size_bytes=size, epoch=epoch, start=AFTER)
+        return self._contents(before, payload, after)
 
-    def _zone(self, region: Region, part: Part, role: int, offset: int, start: int, slot: int | None = None) -> Area:
-        return Area(
-            region=region,
-            part=part,
-            offset_bytes=offset,
-            size_bytes=self.zone_bytes,
-            epoch=epoch_of(self.transfer, role),
-            start=start,
-            slot=slot,
-        )
-
-    def _ring(self, chunks: int) -> tuple[Area, ...]:
+    def _ring(self, chunks: int) -> Contents:
         """Lay out the ring after so many chunks have passed it."""
-        areas = []
+        if not self.slots:
+            return self._contents()
+        zones = epoch_of(self.transfer, RING_ZONE)
+        gap = self._stride - self.slot_bytes
+        areas = [
+            Area(region="ring", part="before", offset_bytes=0, size_bytes=self._first, epoch=zones, start=0, slot=0)
+        ]
         for slot in range(self.slots):
-            offset = self.slot_offset(slot)
-            part: Part = "before" if slot == 0 else "after"
-            areas.append(self._zone("ring", part, RING_ZONE, offset - self.zone_bytes, slot * self.zone_bytes, slot))
             areas += self._slot(slot, chunks)
-        if self.slots:
-            end = self.region_bytes("ring") - self.zone_bytes
-            areas.append(self._zone("ring", "after", RING_ZONE, end, self.slots * self.zone_bytes, self.slots))
-        return tuple(area for area in areas if area.size_bytes)
+            end, start = self.slot_offset(slot) + self.slot_bytes, AFTER + slot * gap
+            areas.append(
+                Area(region="ring", part="after", offset_bytes=end, size_bytes=gap, epoch=zones, start=start, slot=slot)
+            )
+        return self._contents(*areas)
 
     def _slot(self, slot: int, chunks: int) -> list[Area]:
         """Lay out a slot: the last chunk that passed it, and where that is short what the one before left."""

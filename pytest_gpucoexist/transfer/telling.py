@@ -40,7 +40,7 @@ def _place(plan: Plan, area: Area) -> str:
     if area.part != "payload":
         name = f"red zone {'before' if area.part == 'before' else 'after'} the {area.region}"
         if area.region == "ring" and area.part == "after":
-            name = f"red zone of the ring after slot {(area.slot or 0) - 1}"
+            name = f"red zone of the ring after slot {area.slot}"
     elif area.slot is not None:
         name = f"slot {area.slot} of the ring"
     owner, writer = plan.owner(area.region), plan.writer(area.region)
@@ -104,7 +104,7 @@ def _how_far(area: Area, run: Run) -> str:
     if area.part == "before":
         return f"written as far as {area.size_bytes - run.first:,} bytes before the {area.region}"
     if area.region == "ring":
-        return f"written as far as {run.end:,} bytes beyond slot {(area.slot or 0) - 1}"
+        return f"written as far as {run.end:,} bytes beyond slot {area.slot}"
     return f"written as far as {run.end:,} bytes beyond the end of the {area.region}"
 
 

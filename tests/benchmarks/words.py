@@ -55,7 +55,7 @@ def words(*, quick: bool) -> list[Row]:
     }
     wrong["one bit of 64 bytes stuck"][::64] |= 4
     told: dict[str, tuple[Callable[[], object], float | None]] = {
-        f"wrong everywhere, named: {name}": (partial(check, plan, expected, found), None) for name, found in wrong.items()
+        f"wrong everywhere, named: {name}": (partial(check, expected, found), None) for name, found in wrong.items()
     }
     return rows + _timed(told, plan.size_bytes, 3 if quick else 5, quick=quick)
 

@@ -53,7 +53,7 @@ class Scene:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.memory = np.empty(plan.region_bytes("destination"), np.uint8)
-        write(plan, plan.after("destination"), self.memory)
+        write(plan.after("destination"), self.memory)
         self.good = self.memory.copy()
         self.words = Words(plan.seed)
         zone = plan.zone_bytes

@@ -32,7 +32,7 @@ TRIES = 8
 
 
 def told_by(to: Scene) -> tuple[Finding, ...]:
-    return check(to.plan, to.plan.after("destination"), to.memory)
+    return check(to.plan.after("destination"), to.memory)
 
 
 def fits(told: Told, finding: Finding, to: Scene) -> bool:
@@ -65,4 +65,4 @@ def test_good_data_is_good(shape: tuple[int, int, int, int]) -> None:
     for number in range(TRIES):
         to = scene(random.Random(number), *shape)
         assert told_by(to) == ()
-        assert check(to.plan, to.plan.before("destination"), to.memory) != ()  # it is no prefill
+        assert check(to.plan.before("destination"), to.memory) != ()  # it is no prefill

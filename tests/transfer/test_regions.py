@@ -29,7 +29,7 @@ class Staged:
         self.plan = plan
         self.memory = {region: bytearray(plan.region_bytes(region)) for region in REGIONS}
         for region in REGIONS:
-            write(plan, plan.before(region), self.memory[region])
+            write(plan.before(region), self.memory[region])
 
     def run(self, *, first_hop: int = -1, second_hop: int = -1) -> None:
         """Copy chunk by chunk, without the first or the second copy of the chunks of these numbers."""
@@ -45,7 +45,7 @@ class Staged:
                 destination[at : at + size] = ring[slot : slot + size]
 
     def found(self, region: Region) -> list[Finding]:
-        return list(check(self.plan, self.plan.after(region), self.memory[region]))
+        return list(check(self.plan.after(region), self.memory[region]))
 
 
 def staged(size: int = MIB + 13, slot: int = 65536, slots: int = 4, zone: int = 4096) -> Staged:
@@ -69,6 +69,19 @@ def test_a_good_transfer_is_good_in_every_region(size: int, slot: int, slots: in
     good = staged(size, slot, slots, zone)
     good.run()
     assert [good.found(region) for region in REGIONS] == [[], [], []]
+
+
+@pytest.mark.parametrize("piece", [1, 17, 4096, 40_001])
+def test_a_region_is_written_in_pieces_as_it_is_in_one(piece: int) -> None:
+    plan = staged(12_345, 1000, 3, 61).plan
+    for region in REGIONS:
+        whole, pieces = bytearray(plan.region_bytes(region)), bytearray(plan.region_bytes(region))
+        write(plan.after(region), whole)
+        for at in range(0, len(pieces), piece):
+            write(plan.after(region), memoryview(pieces)[at : at + piece], at)
+        assert pieces == whole
+        with pytest.raises(ValueError, match=f"{len(whole)} bytes; this memory would end at {len(whole) + 2}"):
+            write(plan.after(region), bytearray(3), len(whole) - 1)
 
 
 def test_nothing_done_is_told_in_every_region_that_should_have_changed() -> None:
@@ -121,17 +134,17 @@ def test_a_slot_written_beyond_its_end_or_before_its_beginning_is_told() -> None
     start = beyond.plan.slot_offset(3)
     beyond.memory["ring"][start - 24 : start] = bytes(24)
     over, under = beyond.found("ring")
-    assert (over.kind, over.slot, over.offset_bytes, over.size_bytes) == ("overrun", 2, 0, 40)
+    assert (over.kind, over.slot, over.offset_bytes, over.size_bytes) == ("overrun", 1, 0, 40)
     assert "red zone of the ring after slot 1" in over.text
-    assert (under.kind, under.slot, under.end_bytes, under.size_bytes) == ("underrun", 3, 4096, 24)
+    assert (under.kind, under.slot, under.end_bytes, under.size_bytes) == ("underrun", 2, 4096, 24)
 
 
 def test_a_region_that_was_not_read_back_is_told() -> None:
     """Though the buffer for reading back held the data, as one does that was used to write it."""
     plan = staged().plan
     buffer = bytearray(plan.region_bytes("destination"))
-    write(plan, plan.under_reading("destination"), buffer)
-    found = check(plan, plan.after("destination"), buffer)
+    write(plan.under_reading("destination"), buffer)
+    found = check(plan.after("destination"), buffer)
     assert [(each.kind, each.part) for each in found] == [("unread", part) for part in ("before", "payload", "after")]
     assert "was not read back" in found[1].text
 
@@ -140,8 +153,8 @@ def test_a_red_zone_that_was_not_prepared_is_stale() -> None:
     plans = Plans(3)
     earlier, plan = plans.next(5000), plans.next(5000)
     memory = bytearray(plan.region_bytes("destination"))
-    write(earlier, earlier.after("destination"), memory)
-    found = check(plan, plan.after("destination"), memory)
+    write(earlier.after("destination"), memory)
+    found = check(plan.after("destination"), memory)
     assert [(each.kind, each.part) for each in found] == [("stale", part) for part in ("before", "payload", "after")]
 
 
@@ -149,9 +162,9 @@ def test_the_previous_transfer_to_the_same_place_is_not_this_one() -> None:
     plans = Plans(9)
     earlier, plan = plans.next(MIB), plans.next(MIB)
     memory = bytearray(plan.region_bytes("destination"))
-    write(plan, plan.after("destination"), memory)
+    write(plan.after("destination"), memory)
     memory[4096 : 4096 + MIB] = Words(9).read(epoch_of(earlier.transfer, 0), 0, MIB).tobytes()
-    (found,) = check(plan, plan.after("destination"), memory)
+    (found,) = check(plan.after("destination"), memory)
     assert (found.kind, found.size_bytes, found.found_epoch) == ("stale", MIB, epoch_of(earlier.transfer, 0))
     assert f"the data of transfer {earlier.transfer}" in found.text
 
@@ -162,7 +175,7 @@ def test_a_period_of_two_mebibytes_is_seen() -> None:
     for first in range(2 * MIB, 6 * MIB + 5, 2 * MIB):
         end = min(first + 2 * MIB, to.size)
         to.payload[first:end] = to.payload[: end - first].copy()
-    found = check(to.plan, to.plan.after("destination"), to.memory)
+    found = check(to.plan.after("destination"), to.memory)
     assert [(each.kind, each.offset_bytes, each.size_bytes, each.displaced_bytes) for each in found] == [
         ("misplaced", 2 * MIB, 2 * MIB, -2 * MIB),
         ("misplaced", 4 * MIB, 2 * MIB, -4 * MIB),
@@ -173,7 +186,7 @@ def test_a_period_of_two_mebibytes_is_seen() -> None:
 @pytest.mark.parametrize(("byte", "kind"), [(0, "zeros"), (0xFF, "constant")])
 def test_memory_of_one_byte_is_told_in_every_part(byte: int, kind: str) -> None:
     plan = staged().plan
-    found = check(plan, plan.after("destination"), bytes([byte]) * plan.region_bytes("destination"))
+    found = check(plan.after("destination"), bytes([byte]) * plan.region_bytes("destination"))
     assert [each.kind for each in found] == ["underrun", kind, "overrun"]
     assert (found[1].offset_bytes, found[1].size_bytes, found[1].byte) == (0, plan.size_bytes, byte)
     assert ("fallen off its bus" in found[1].text) == (byte == 0xFF)
@@ -184,9 +197,9 @@ def test_the_prefill_of_another_region_is_told_from_that_of_this_one(role: int) 
     """The source's own memory holds what belongs in the ring, or in the destination."""
     plan = staged().plan
     memory = bytearray(plan.region_bytes("source"))
-    write(plan, plan.before("source"), memory)
+    write(plan.before("source"), memory)
     memory[4096 : 4096 + 65536] = Words(plan.seed).read(epoch_of(plan.transfer, role), 0, 65536).tobytes()
-    (found,) = check(plan, plan.after("source"), memory)
+    (found,) = check(plan.after("source"), memory)
     assert (found.kind, found.offset_bytes, found.size_bytes) == ("misplaced", 0, 65536)
 
 
