@@ -27,8 +27,6 @@ UNKNOWN, FLIPPED, CONSTANT, TAGGED = range(4)
 FLIPPED_BITS = 8
 """So many wrong bits in a word are flipped bits. A random word is that close once in 3.5e9 (sum of C(64, k), k ≤ 8)."""
 
-_BITS_OF_BYTE = np.array([value.bit_count() for value in range(256)], np.uint8)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -70,9 +68,15 @@ class Labels:
 
 
 def popcounts(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Count the ones of each word (NumPy has a function for it from 2.0 on)."""
-    counts: NDArray[np.int64] = _BITS_OF_BYTE[words.view(np.uint8)].reshape(-1, 8).sum(axis=1, dtype=np.int64)
-    return counts
+    """Count the ones of each word: in pairs of bits, in fours, in bytes, and these summed by a product.
+
+    Source: H. S. Warren, "Hacker's Delight", 5-1. NumPy has a function for it from 2.0 on.
+    """
+    value = words - ((words >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    value = (value & np.uint64(0x3333333333333333)) + ((value >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    value = (value + (value >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    ones: NDArray[np.int64] = ((value * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.int64)
+    return ones
 
 
 def label(window: Window, plan: Plan) -> Labels:
@@ -117,6 +121,6 @@ def _recognise(window: Window, plan: Plan, labels: Labels, inner: int) -> None:
 def _own(plan: Plan, epochs: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether words are of this transfer and its sizes."""
     longest = max(plan.size_bytes, plan.region_bytes("ring"), plan.region_bytes("destination"))
-    inside = (8 * indices % AFTER <= longest) & (8 * indices < 2 * AFTER)
-    ours = (epochs // ROLES == plan.transfer) & (epochs % ROLES != ROLES - 1)
-    return np.asarray(inside & ours)
+    places = 8 * indices
+    inside = (places & (AFTER - 1) <= longest) & (places < 2 * AFTER)
+    return np.asarray(inside & (epochs >> 3 == plan.transfer) & (epochs & (ROLES - 1) != ROLES - 1))

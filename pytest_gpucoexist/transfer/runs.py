@@ -80,7 +80,7 @@ def read(words: Words, plan: Plan, area: Area, found: NDArray[np.uint8], at: int
     """Append the runs of a piece of an area that begins at the area's byte `at`; each ends where a block does.
 
     A block with very many is told coarsely: one run of all that are alike, with the number of their places. So is one
-    with more than a few, once there are very many: a region that is wrong everywhere is read at 50 MB/s and more.
+    with more than a few, once there are very many. What one block holds to its end is first looked for in the next.
     """
     start = area.start + at
     for low, high in _windows(words.differing(found, area.epoch, start)):
@@ -99,7 +99,10 @@ def read(words: Words, plan: Plan, area: Area, found: NDArray[np.uint8], at: int
             raw=found,
             origin=low - real,
         )
-        runs += _Reading(words, plan, area, window).runs(_MANY if len(runs) < _FINE else _FEW)
+        reading = _Reading(words, plan, area, window)
+        before = runs[-1].content if runs and runs[-1].high == at + low else None
+        on = reading.all_of(before) if before is not None else None
+        runs += [on] if on is not None else reading.runs(_MANY if len(runs) < _FINE else _FEW)
 
 
 def _windows(blocks: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -124,6 +127,13 @@ class _Reading:
         self.found, self.expected = window.found.view(np.uint8), window.expected.view(np.uint8)
         self.open = self.found != self.expected  # wrong, and not yet explained
         self.base = 8 * window.first - area.start  # the area's byte that is byte 0 here
+
+    def all_of(self, content: Content) -> Run | None:
+        """Return the run of a content that is found in the whole window."""
+        first, end = self.window.real_first, self.window.real_end
+        return (
+            self._outside(self._followed(content, first, end)) if self._predicted(content, first, end).all() else None
+        )
 
     def runs(self, many: int) -> list[Run]:
         """Return the runs in order; when there are more than `many`, one of all that are alike."""

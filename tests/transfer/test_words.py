@@ -9,6 +9,7 @@ from hypothesis import example, given, strategies as st
 
 import tests.transfer.needs_numpy  # noqa: F401 - first: the others import NumPy
 from pytest_gpucoexist.transfer import splitmix
+from pytest_gpucoexist.transfer.labels import popcounts
 from pytest_gpucoexist.transfer.words import BLOCK_BYTES, STREAM_BYTES, Words, as_bytes, invert
 
 SEEDS = st.integers(0, splitmix.MASK)
@@ -116,3 +117,10 @@ def test_what_has_no_meaning_is_refused() -> None:
     with pytest.raises(ValueError, match="strides"):
         as_bytes(words.read(0, 0, 64)[::2])
     assert len(as_bytes(b"")) == 0
+
+
+@given(st.lists(st.integers(0, splitmix.MASK), min_size=1, max_size=20))
+@example([0, splitmix.MASK, 1, 1 << 63])
+def test_ones_are_counted(values: list[int]) -> None:
+    words = as_bytes(b"".join(value.to_bytes(8, "little") for value in values)).view("<u8")
+    assert popcounts(words).tolist() == [value.bit_count() for value in values]
