@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fakes.client import Died, Refused
+from tests.fakes.build import cuda_library, hip_library
+from tests.fakes.client import Died, Driven, Refused, running_client
 from tests.fakes.gpus import AMD_GPUS, NVIDIA_GPUS
 
 if TYPE_CHECKING:
-    from tests.fakes.client import Driven
+    from pathlib import Path
 
 PAGE = 4096
 
@@ -327,3 +329,42 @@ def test_no_copy_looks_at_the_file(driven: Driven) -> None:
     driven.machine.board.describe_again()
     with pytest.raises(Refused):
         driven("to_device", pointer, sent, PAGE)
+
+
+def test_other_fakes_hear_who_has_memory(driven: Driven, tmp_path: Path) -> None:
+    """The folder of users is what the fakes of NVML and amdsmi read, and what a second process counts."""
+    users = tmp_path / "users"
+    users.mkdir()
+    key = {"nvidia": "memory_total", "amd": "vram_total"}[driven.vendor]
+    driven.machine.put({f"{driven.vendor}.1.users": users, f"{driven.vendor}.1.context_bytes": 1000})
+    driven.machine.put({f"{driven.vendor}.1.{key}": 10 * PAGE + 1000})
+    driven("use", 1)
+    pointer = driven("allocate", 2 * PAGE)
+    mine = users / str(driven.client.pid)
+    assert int(mine.read_text()) == 2 * PAGE + 1000
+    (users / "1").write_text(str(3 * PAGE))
+    assert driven("memory")[0] == 5 * PAGE
+    assert driven.refusal("allocate", 6 * PAGE) == driven.status("CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory")
+    driven("free", pointer)
+    assert int(mine.read_text()) == 1000
+    assert sorted(path.name for path in users.iterdir()) == sorted(["1", mine.name])
+
+
+def test_processes_share_an_engine(driven: Driven, fake_drivers_cache: Path) -> None:
+    """Two copies of two processes take twice as long, whenever the second began: the link is one."""
+    size_bytes, seconds = 1 << 20, 0.2
+    driven.machine.put({f"{driven.vendor}.0.h2d_gbps": size_bytes / seconds / 1e9})
+    library = {"cuda": cuda_library, "hip": hip_library}[driven.runtime](fake_drivers_cache)
+    environ = {**driven.machine.environ, "LD_LIBRARY_PATH": str(library)}
+    with running_client(environ, driven.runtime) as client:
+        other = Driven(machine=driven.machine, client=client, runtime=driven.runtime)
+        other("start")
+        other("use", 0)
+        ready = [(each, each.host(bytes(size_bytes)), each("allocate", size_bytes)) for each in (driven, other)]
+        began = time.monotonic()
+        for each, host, pointer in ready:
+            each.client.send(f"{each.runtime}.to_device", pointer, host, size_bytes)
+        for each, _host, _pointer in ready:
+            each.client.answer()
+        assert time.monotonic() - began >= 2 * seconds
+    assert driven.machine.copied(f"{driven.vendor}.0.h2d") == (2, 2 * size_bytes)

@@ -1,5 +1,4 @@
-/* Contexts: the primary one of a device, those that a client makes, and what is current in a thread. A context that
- * comes into being is a line of the log ("nvidia.context"), so a test can prove that a process made none. */
+/* Contexts: the primary one of a device, those that a client makes, and what is current in a thread. */
 #include "fake_cuda.h"
 
 #include <stdlib.h>
@@ -42,7 +41,7 @@ API cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
     }
     pthread_mutex_unlock(&gpu_lock);
     if (is_new)
-        log_event("nvidia.context", context->physical);
+        context_made(context->physical);
     *out = context;
     return CUDA_SUCCESS;
 }
@@ -57,8 +56,10 @@ static CUresult release_primary(CUdevice device, bool all) {
         context->retained = 0;
     bool is_gone = was_alive && !context->alive;
     pthread_mutex_unlock(&gpu_lock);
-    if (is_gone)
+    if (is_gone) {
         release_device(context->physical);
+        context_gone(context->physical);
+    }
     return was_alive || all ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -102,7 +103,7 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice device) {
     created = context;
     pthread_mutex_unlock(&gpu_lock);
     stack[depth++] = context;
-    log_event("nvidia.context", context->physical);
+    context_made(context->physical);
     *out = context;
     return CUDA_SUCCESS;
 }
@@ -135,6 +136,7 @@ API cuCtxDestroy(CUcontext context) {
     if (!context->alive)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     context->alive = false;
+    context_gone(context->physical);
     if (current_context() == context)
         depth--;
     return CUDA_SUCCESS;

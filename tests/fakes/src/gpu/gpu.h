@@ -6,6 +6,8 @@
  *                                    peer, peer_gbps or peer_gbps.1. Without: as fast as memory is
  *     nvidia.p2p.0.1 = 0             the two are peers (NVML's status; of "amd" a truth value)
  *     nvidia.0.copy.h2d = #1 3 drop  what goes wrong with a copy (faults.c); so d2h, d2d, peer.1
+ *     nvidia.0.users = FOLDER        processes with a context and their memory, as other fakes see them; a context
+ *                                    itself has nvidia.0.context_bytes
  *     nvidia.0.lost = 719            every call with the device returns this, for good
  *     cuda.0.fault.FUNCTION          a fault of a function (description.h); so hip.0.fault.FUNCTION
  *
@@ -76,6 +78,17 @@ bool block_at(const void *address, struct block *out);
 void release_device(int device);
 
 void memory_info(int device, size_t *free_bytes, size_t *total_bytes);
+
+/* A device's context has come into being, or is gone: a line of the log ("nvidia.context"), so that a test can prove that
+ * a process made none, and a user whom NVML's fake lists. */
+void context_made(int device);
+void context_gone(int device);
+
+/* What other fakes are told of this process: that it has a context and this much memory. */
+void user_has(int device, size_t bytes);
+void user_is_gone(int device);
+size_t users_hold(int device); /* all processes, this one too */
+bool users_are_told(int device);
 
 /* ---- streams and events ---- */
 

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "gpu.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,6 +11,32 @@ enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 static struct block *blocks;
 static size_t allocated[MAX_GPUS];
+static unsigned contexts[MAX_GPUS];
+
+/* With the lock: files of one process are written in order. */
+static void tell(int device) {
+    if (contexts[device] > 0)
+        user_has(device, allocated[device]);
+    else
+        user_is_gone(device);
+}
+
+void context_made(int device) {
+    pthread_mutex_lock(&gpu_lock);
+    contexts[device]++;
+    tell(device);
+    pthread_mutex_unlock(&gpu_lock);
+    char event[32];
+    snprintf(event, sizeof event, "%s.context", gpu_vendor);
+    log_event(event, device);
+}
+
+void context_gone(int device) {
+    pthread_mutex_lock(&gpu_lock);
+    contexts[device]--;
+    tell(device);
+    pthread_mutex_unlock(&gpu_lock);
+}
 
 static size_t whole_pages(size_t size) {
     return (size + PAGE - 1) & ~(size_t)(PAGE - 1);
@@ -45,8 +72,10 @@ static enum outcome add(struct block block) {
     *made = block;
     made->next = blocks;
     blocks = made;
-    if (block.kind == DEVICE_MEMORY)
+    if (block.kind == DEVICE_MEMORY) {
         allocated[block.device] += block.size;
+        tell(block.device);
+    }
     return DONE;
 }
 
@@ -56,6 +85,7 @@ static void drop(struct block **link) {
     *link = block->next;
     if (block->kind == DEVICE_MEMORY) {
         allocated[block->device] -= block->size;
+        tell(block->device);
         munmap(block->address, whole_pages(block->size));
     }
     if (block->kind != REGISTERED_MEMORY)
@@ -102,7 +132,7 @@ void memory_info(int device, size_t *free_bytes, size_t *total_bytes) {
     size_t used = used_by_others(device);
     *total_bytes = total_memory(device);
     pthread_mutex_lock(&gpu_lock);
-    used += allocated[device];
+    used += users_are_told(device) ? users_hold(device) : allocated[device];
     pthread_mutex_unlock(&gpu_lock);
     *free_bytes = used < *total_bytes ? *total_bytes - used : 0;
 }

@@ -100,12 +100,12 @@ int enter_with_device(int number_of_client, const char *function) {
     return enter_physical(number_of_client, function, false);
 }
 
-/* The first work with a device makes its context: a line of the log, so a test can prove that a process made none. */
+/* The first work with a device makes its context. */
 int enter_with_context(const char *function, bool often) {
     int status = enter_physical(device, function, often);
     bool none = false;
     if (status == hipSuccess && atomic_compare_exchange_strong(&has_context[here()], &none, true))
-        log_event("amd.context", here());
+        context_made(here());
     return status;
 }
 
@@ -176,6 +176,7 @@ API hipDeviceSynchronize(void) {
 API hipDeviceReset(void) {
     ENTER_CONTEXT();
     release_device(here());
+    context_gone(here());
     has_context[here()] = false;
     return hipSuccess;
 }
