@@ -13,9 +13,14 @@ writer has stopped, so that who sleeps on the counter is woken by the same chang
 from __future__ import annotations
 
 import ctypes
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from pytest_gpucoexist.transfer.futex import FutexCounter
+from pytest_gpucoexist.transfer.futex import EventCounter, FutexCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_gpucoexist.transfer.futex import SharedCounter
 
 __all__ = ["COUNT_MASK", "HEADER_BYTES", "STOPPED", "Control", "Party", "Role"]
 
@@ -37,13 +42,20 @@ class Control:
 
     def __init__(self, address: int) -> None:
         self._address = address
-        self._counters = {name: FutexCounter(address + _LINES[name]) for name in get_args(Role)}
+        self._counters: dict[str, SharedCounter] = {
+            name: FutexCounter(address + _LINES[name]) for name in get_args(Role)
+        }
         self._stamps = {name: ctypes.c_uint64.from_address(address + _LINES[name] + _STAMP) for name in get_args(Role)}
         self._failed = {name: ctypes.c_uint32.from_address(address + _LINES[name] + _FAILED) for name in _LINES}
 
-    def counter(self, role: Role) -> FutexCounter:
+    def counter(self, role: Role) -> SharedCounter:
         """Return the counter that a role raises."""
         return self._counters[role]
+
+    def use_events(self, descriptors: Mapping[Role, int]) -> None:
+        """Hand over by eventfds instead of futexes: one for each counter, the same in all processes, before a ring."""
+        for role, descriptor in descriptors.items():
+            self._counters[role] = EventCounter(self._address + _LINES[role], descriptor)
 
     def stamp(self, role: Role) -> ctypes.c_uint64:
         """Return the word with the time of a role's last post: ns of CLOCK_MONOTONIC, which processes share."""

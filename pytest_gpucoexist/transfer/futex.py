@@ -9,11 +9,12 @@ through a lock (the interpreter's, the driver's) in between, and the wake-up thr
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
+import math
 import os
 import select
-import time
 from typing import Protocol
 
 from pytest_gpucoexist.transfer.syscalls import prepared
@@ -35,8 +36,11 @@ class SharedCounter(Protocol):
     def post(self, value: int) -> None:
         """Set the counter and wake who waits for a change."""
 
+    def wake(self) -> None:
+        """Wake who waits without a change, so that they look around."""
+
     def wait(self, old: int, timeout_s: float) -> int:
-        """Return the counter once it is not `old`, or as it is when the time is over."""
+        """Return the counter once it is not `old`, or as it is when the time is over or somebody has woken it."""
 
 
 class _Timespec(ctypes.Structure):
@@ -66,7 +70,7 @@ class FutexCounter:
         self.wake()
 
     def wake(self) -> None:
-        """Wake everybody who waits, so that they look around; who waits for another value waits on."""
+        """Wake everybody who waits, without a change."""
         self._call(self._number, self._address, _WAKE, _EVERYBODY, None, None, 0)
 
     def wait(self, old: int, timeout_s: float) -> int:
@@ -85,7 +89,7 @@ class FutexCounter:
 
 
 class EventCounter:
-    """A counter at an address whose changes an eventfd tells; one reader, which has the descriptor for itself.
+    """A counter at an address whose changes an eventfd tells; one process waits, which has the descriptor for itself.
 
     The descriptor is the caller's, who closes it.
     """
@@ -105,17 +109,21 @@ class EventCounter:
     def post(self, value: int) -> None:
         """Set the counter and wake the reader."""
         self._word.value = value
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the reader without a change."""
         os.eventfd_write(self._descriptor, 1)
 
     def wait(self, old: int, timeout_s: float) -> int:
-        """Return the counter once it is not `old`, or as it is when the time is over."""
-        end = time.monotonic() + timeout_s
-        while (value := self._word.value) == old:
-            left = end - time.monotonic()
-            if left <= 0 or not self._poll.poll(max(1, round(1e3 * left))):
-                return self._word.value
-            try:
-                os.read(self._descriptor, 8)
-            except BlockingIOError:
-                continue
-        return value
+        """Return the counter once it is not `old`, or as it is when the time is over or somebody has woken it.
+
+        Posts that were seen without waiting wake once more, for nothing: whoever waits for a change asks again.
+        """
+        value = self._word.value
+        if value != old or timeout_s <= 0:
+            return value
+        if self._poll.poll(max(1, math.ceil(1e3 * timeout_s))):
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._descriptor)
+        return self._word.value

@@ -87,6 +87,11 @@ class Bench:
             self.engines[number].register(self.segment.address, self.segment.size_bytes)
         return self.segment.address
 
+    def use_events(self, sender: int, receiver: int) -> None:
+        """Hand over by these eventfds."""
+        assert self.segment is not None
+        self.segment.control.use_events({"sender": sender, "receiver": receiver})
+
     def prepare(self, number: int, size: int, seed: int | None) -> int:
         """Allocate and fill device memory: with what is sent, or with what must not be left of it."""
         engine = self.engines[number]

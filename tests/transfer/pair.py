@@ -29,10 +29,15 @@ class Pair:
     """Two processes, each with an engine and the segment; `rate` limits both when the copy begins."""
 
     def __init__(
-        self, segment: Segment, rate: float | None = None, sender: End | None = None, receiver: End | None = None
+        self,
+        segment: Segment,
+        rate: float | None = None,
+        sender: End | None = None,
+        receiver: End | None = None,
+        events: tuple[int, int] | None = None,
     ) -> None:
         ends = [sender or End(), receiver or End()]
-        self.sender, self.receiver = (Remote(end.environ) for end in ends)
+        self.sender, self.receiver = (Remote(end.environ, events or ()) for end in ends)
         self._rate = rate
         self._empty = {}
         self._target = (0, 0, 0)
@@ -40,6 +45,8 @@ class Pair:
             self._empty[side] = side.ask("left")
             side.ask("open", end.runtime, end.pci_address, **end.options)
             side.ask("attach", segment.place, 0)
+            if events is not None:
+                side.ask("use_events", *events)
 
     def __enter__(self) -> Pair:  # noqa: PYI034 - typing has Self from 3.11 on
         return self

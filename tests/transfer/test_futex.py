@@ -125,8 +125,7 @@ def test_a_signal_s_handler_runs_while_one_waits(word: int) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_wake_without_a_change_lets_look_around(word: int) -> None:
-    counter = FutexCounter(word)
+def test_a_wake_without_a_change_lets_look_around(counter: SharedCounter) -> None:
     done = threading.Event()
     got: list[int] = []
 

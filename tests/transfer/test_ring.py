@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,25 @@ def test_the_counters_go_round(many: Segment) -> None:
     assert many.control.counter("sender").value == 16 - 6
 
 
+def test_eventfds_hand_over_too(segment: Segment) -> None:
+    events = os.eventfd(0), os.eventfd(0)
+    try:
+        with Pair(segment, events=events) as pair:
+            for seed, size in enumerate([1, (1 << 20) + 13]):
+                pair.begin(size, seed)
+                pair.arrived()
+            segment.control.use_events({"sender": events[0], "receiver": events[1]})
+            pair.receiver.tell("receive", 0, pair.receiver.ask("prepare", 0, 100, None), 100, CALM)
+            _announced(segment, "receiver")
+            segment.control.fail("owner", "no more of it")
+            with pytest.raises(PeerError, match=r"the owner stopped the copy, after 0 of 1 .*: no more of it"):
+                pair.receiver.answer()
+            pair.clean(pair.receiver)
+    finally:
+        for descriptor in events:
+            os.close(descriptor)
+
+
 def test_a_sleeping_side_counts_its_wake_ups(many: Segment) -> None:
     with Pair(many) as pair:
         pair.receiver.tell("receive", 0, pair.receiver.ask("prepare", 0, 100, None), 100, CALM)
@@ -134,11 +154,11 @@ def test_a_stopped_side_ends_the_other_at_its_deadline(many: Segment, victim: st
     """And is told so when it goes on, instead of going on with a ring that nobody else uses."""
     with Pair(many, SLOW) as pair:
         still, alive = (pair.sender, pair.receiver) if victim == "sender" else (pair.receiver, pair.sender)
-        pair.begin(4 << 20, pace=Pace(copy_s=PATIENCE_S, hand_over_s=2.0))
+        pair.begin(4 << 20, pace=Pace(copy_s=PATIENCE_S, hand_over_s=3.0))
         _until(many, 3)
         still.signal(signal.SIGSTOP)
         with pytest.raises(
-            PeerError, match=rf"the {victim} \(process {still.pid}\) did not hand over a slot within 2 s"
+            PeerError, match=rf"the {victim} \(process {still.pid}\) did not hand over a slot within 3 s"
         ):
             alive.answer()
         pair.clean(alive)
