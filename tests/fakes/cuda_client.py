@@ -92,6 +92,9 @@ class Cuda:
     def register(self, address: int, size_bytes: int) -> None:
         _well(driver.cuMemHostRegister(address, size_bytes, driver.CU_MEMHOSTREGISTER_PORTABLE))
 
+    def register_here(self, address: int, size_bytes: int) -> None:
+        _well(driver.cuMemHostRegister(address, size_bytes, 0))
+
     def unregister(self, address: int) -> None:
         _well(driver.cuMemHostUnregister(address))
 

@@ -75,6 +75,9 @@ class Hip:
     def register(self, address: int, size_bytes: int) -> None:
         _well(hip.hipHostRegister(address, size_bytes, hip.hipHostRegisterPortable))
 
+    def register_here(self, address: int, size_bytes: int) -> None:
+        _well(hip.hipHostRegister(address, size_bytes, hip.hipHostRegisterDefault))
+
     def unregister(self, address: int) -> None:
         _well(hip.hipHostUnregister(address))
 

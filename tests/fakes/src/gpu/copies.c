@@ -55,6 +55,12 @@ static void route(struct copy *copy, int device) {
     }
 }
 
+/* Whether the host has to wait for a copy: memory that is not pinned or, without the "portable" flag, for another device
+ * than this. The flag is 1 in both APIs. */
+static bool is_pageable(const struct block *block, int device) {
+    return !block || (block->kind == REGISTERED_MEMORY && !(block->flags & 1) && block->device != device);
+}
+
 /* Find the memory of one end. False: it is not what was said, or only a part of it is known to the runtime. */
 static bool find(const void *address, size_t size, bool wants_device, bool wants_host, struct block **block, char **at) {
     bool partly;
@@ -85,7 +91,8 @@ enum outcome copy_memory(
         if (copy->from)
             copy->from->in_use++;
     }
-    bool pageable = !copy->to || !copy->from, on_device = is_device(copy->to) && is_device(copy->from);
+    bool pageable = is_pageable(copy->to, device) || is_pageable(copy->from, device);
+    bool on_device = is_device(copy->to) && is_device(copy->from);
     pthread_mutex_unlock(&gpu_lock);
     if (!found)
         return INVALID;
