@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.transfer.content import Content
 from pytest_gpucoexist.transfer.epochs import (
     DATA,
     ROLES,
@@ -20,16 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.transfer.frame import Area, Plan
 
-__all__ = ["Content", "candidates"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
-    """One byte over and over, or the stream of an epoch: its byte p + `shift` where p of the expected one belongs."""
-
-    epoch: int = -1
-    shift: int = 0
-    byte: int | None = None
+__all__ = ["candidates"]
 
 
 def candidates(plan: Plan, area: Area, first: int, found: bytes) -> Iterator[Content]:

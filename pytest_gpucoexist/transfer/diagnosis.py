@@ -19,13 +19,14 @@ from pytest_gpucoexist.transfer.finding import Finding
 from pytest_gpucoexist.transfer.joining import together
 from pytest_gpucoexist.transfer.kinds import kind_of, settled
 from pytest_gpucoexist.transfer.labels import TAGGED
-from pytest_gpucoexist.transfer.runs import Run, read
+from pytest_gpucoexist.transfer.runs import read
 from pytest_gpucoexist.transfer.telling import tell
 from pytest_gpucoexist.transfer.words import Words, as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_gpucoexist.transfer.content import Run
     from pytest_gpucoexist.transfer.finding import Kind
     from pytest_gpucoexist.transfer.frame import Area, Contents
 

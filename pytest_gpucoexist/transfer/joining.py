@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_gpucoexist.transfer.content import NEAR
 from pytest_gpucoexist.transfer.labels import FLIPPED
-from pytest_gpucoexist.transfer.runs import NEAR
 from pytest_gpucoexist.transfer.words import STREAM_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_gpucoexist.transfer.candidates import Content
+    from pytest_gpucoexist.transfer.content import Content, Run
     from pytest_gpucoexist.transfer.finding import Kind
     from pytest_gpucoexist.transfer.frame import Area
-    from pytest_gpucoexist.transfer.runs import Run
     from pytest_gpucoexist.transfer.words import Words
 
 __all__ = ["MOST", "together"]

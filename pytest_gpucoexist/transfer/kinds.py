@@ -9,10 +9,9 @@ from pytest_gpucoexist.transfer.epochs import DATA, UNDER_READING, UNDER_RING, m
 from pytest_gpucoexist.transfer.labels import CONSTANT, FLIPPED, UNKNOWN
 
 if TYPE_CHECKING:
-    from pytest_gpucoexist.transfer.candidates import Content
+    from pytest_gpucoexist.transfer.content import Content, Run
     from pytest_gpucoexist.transfer.finding import Kind
     from pytest_gpucoexist.transfer.frame import Area, Plan
-    from pytest_gpucoexist.transfer.runs import Run
 
 __all__ = ["PAGE_BYTES", "kind_of", "settled"]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpucoexist.transfer.epochs import AFTER, ROLES, meaning
+from pytest_gpucoexist.transfer.epochs import AFTER, DATA, DESTINATION_ZONE, RING_ZONE, SOURCE_ZONE, epoch_of, meaning
 from pytest_gpucoexist.transfer.kinds import PAGE_BYTES
 
 if TYPE_CHECKING:
-    from pytest_gpucoexist.transfer.candidates import Content
+    from pytest_gpucoexist.transfer.content import Content, Run
     from pytest_gpucoexist.transfer.finding import Finding
     from pytest_gpucoexist.transfer.frame import Area, Plan
-    from pytest_gpucoexist.transfer.runs import Run
 
 __all__ = ["tell"]
 
@@ -20,9 +19,9 @@ _ROLES = (
     "the prefill of the destination",
     "the prefill of the ring",
     "the prefill of the buffer for reading back",
-    "the red zones of the source",
-    "the red zones of the destination",
-    "the red zones of the ring",
+    "source",
+    "destination",
+    "slots",
     "nothing known",
 )
 
@@ -60,7 +59,7 @@ def _what(plan: Plan, area: Area, run: Run, finding: Finding) -> str:
     kind = finding.kind
     if kind == "flipped":
         inside = f" of {_content(run.within, run, area)}, which is itself wrong here" if run.within is not None else ""
-        return f"{finding.bits:,} {'bit' if finding.bits == 1 else 'bits'} flipped{inside}"
+        return f"{_count(finding.bits, 'bit')} flipped{inside}"
     if kind in {"overrun", "underrun"}:
         return f"{_how_far(area, run)}; what was written is {_content(content, run, area)}"
     told = {
@@ -69,7 +68,7 @@ def _what(plan: Plan, area: Area, run: Run, finding: Finding) -> str:
         "truncated": "the copy ended here, the rest is still the prefill",
         "stale": f"stale, {_content(content, run, area)}",
         "unwritten_slot": f"the slot of the ring was copied on before it was written, {_content(content, run, area)}",
-        "misplaced": f"data of another place, {_content(content, run, area)}",
+        "misplaced": f"of another place, {_content(content, run, area)}{_chunk(plan, area, run)}",
         "foreign": f"of another transfer, {_content(content, run, area)}",
         "zeros": "zeros",
         "constant": f"every byte is {finding.byte or 0:#04x}{_gone(finding.byte)}",
@@ -80,9 +79,9 @@ def _what(plan: Plan, area: Area, run: Run, finding: Finding) -> str:
     if kind == "torn":
         return f"torn {_boundaries(area, run)}: new data around, here {_content(content, run, area)}"
     if kind == "stale_slot":
-        turns = -(finding.displaced_bytes or 0) // (plan.slots * plan.slot_bytes)
-        return f"a stale slot, data of {turns:,} {'turn' if turns == 1 else 'turns'} of the ring before"
-    return f"data shifted by {_distance(finding.displaced_bytes or 0)}"
+        turns = _count(-(finding.displaced_bytes or 0) // (plan.slots * plan.slot_bytes), "turn")
+        return f"a stale slot, with what passed it {turns} of the ring earlier"
+    return f"shifted, here is data that belongs {_distance(finding.displaced_bytes or 0)}"
 
 
 def _content(content: Content | None, run: Run, area: Area) -> str:
@@ -93,23 +92,29 @@ def _content(content: Content | None, run: Run, area: Area) -> str:
         return f"{content.byte:#04x} in every byte"
     transfer, role = meaning(content.epoch)
     place = area.start + run.first + content.shift
-    side = ""
-    if _ROLES[role].startswith("the red zones") and "ring" not in _ROLES[role]:
-        side = ", the one after," if place >= AFTER else ", the one before,"
-    whose = f"{_ROLES[role]}{side} of transfer {transfer:,}"
-    return f"{whose} from byte {place % AFTER:,} on (epoch {ROLES * transfer + role:,})"
+    whose = _ROLES[role]
+    if role in {SOURCE_ZONE, DESTINATION_ZONE, RING_ZONE}:
+        whose = f"the red zone {'after' if place >= AFTER else 'before'} the {whose}"
+    return f"{whose} of transfer {transfer:,} from byte {place % AFTER:,} on (epoch {content.epoch:,})"
 
 
 def _how_far(area: Area, run: Run) -> str:
+    whose = f"slot {area.slot}" if area.region == "ring" else f"the {area.region}"
     if area.part == "before":
-        return f"written as far as {area.size_bytes - run.first:,} bytes before the {area.region}"
-    if area.region == "ring":
-        return f"written as far as {run.end:,} bytes beyond slot {area.slot}"
-    return f"written as far as {run.end:,} bytes beyond the end of the {area.region}"
+        return f"written as far as {_count(area.size_bytes - run.first, 'byte')} before {whose}"
+    return f"written as far as {_count(run.end, 'byte')} beyond the end of {whose}"
 
 
 def _gone(byte: int | None) -> str:
     return ", which is what a device that has fallen off its bus reads as" if byte == 0xFF else ""
+
+
+def _chunk(plan: Plan, area: Area, run: Run) -> str:
+    """Name the chunk that data of this transfer is of, where there is a ring."""
+    content = run.content
+    if content is None or content.epoch != epoch_of(plan.transfer, DATA) or not plan.slots:
+        return ""
+    return f", chunk {(area.start + run.first + content.shift) // plan.slot_bytes:,}"
 
 
 def _slots(plan: Plan, area: Area, run: Run) -> str:
@@ -131,9 +136,11 @@ def _boundaries(area: Area, run: Run) -> str:
 
 
 def _distance(shift: int) -> str:
-    """Say how far, with the sign of where the data comes from: plus is what belongs further on."""
     for unit, size in (("page", PAGE_BYTES), ("word", 8), ("byte", 1)):
         if shift % size == 0:
-            count = shift // size
-            return f"{count:+,} {unit}{'' if abs(count) == 1 else 's'}"
+            return f"{_count(abs(shift) // size, unit)} {'later' if shift > 0 else 'earlier'}"
     raise AssertionError
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -214,6 +215,42 @@ def test_a_sentence_names_place_owner_writer_and_words() -> None:
     )
     assert found.expected ^ found.found == 0x80 << 8
     assert found.expected.to_bytes(8, "little")[0] == flipped.memory["destination"][4096 + 1000]
+
+
+SENTENCES = {
+    "flip": r"destination, bytes? [\d,]+( to [\d,]+)?: \d bits? flipped \(",
+    "stuck_bit": r"[\d,]+ places in bytes .*: [\d,]+ bits flipped",
+    "dropped": r"bytes 0 to 299,999: nothing arrived, the prefill is still there \(",
+    "truncated": "the copy ended here, the rest is still the prefill",
+    "torn_pages": r"torn at the boundary of pages \d+ and \d+( and|:).* new data around, here the prefill of the dest",
+    "torn_anywhere": r"torn at byte [\d,]+, inside page \d+ and at byte",
+    "stale": r"stale, the data of transfer [\d,]+ from byte 0 on \(epoch [\d,]+\)",
+    "stale_slot": "a stale slot, with what passed it [12] turns? of the ring earlier",
+    "unwritten_slot": "the slot of the ring was copied on before it was written, the prefill of the ring of transfer",
+    "lost_chunk": r"nothing arrived, the prefill is still there; chunk \d \(",
+    "wrong_chunk": r"of another place, the data of transfer .*\), chunk \d \(",
+    "shifted_bytes": "shifted, here is data that belongs [1-7] bytes? (earlier|later)",
+    "shifted_words": r"shifted, here is data that belongs \d words? (earlier|later)",
+    "shifted_page": "shifted, here is data that belongs 1 page (earlier|later)",
+    "source_zone": "of another place, the red zone before the source of transfer",
+    "foreign": "of another transfer, the .* of transfer",
+    "ones": "every byte is 0xff, which is what a device that has fallen off its bus reads as",
+    "garbage": "bytes of no known origin",
+    "too_long": r"red zone after the destination, .*: written as far as [\d,]+ bytes? beyond the end of the dest.*; "
+    "what was written is the red zone after the source of transfer",
+    "too_early": r"red zone before the destination, .*: written as far as [\d,]+ bytes before the destination; "
+    "what was written is the data of transfer",
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_a_fault_is_told_in_a_sentence(name: str) -> None:
+    rng = random.Random(f"told {name}")
+    to = scene(rng, 300_000, 4096, *((65536, 2) if name.endswith(("slot", "chunk")) else ()))
+    told = FAULTS[name](rng, to)
+    assert told is not None
+    (found,) = check(to.plan.after("destination"), to.memory)
+    assert re.search(SENTENCES[name], found.text), found.text
 
 
 def test_findings_travel_as_builtins() -> None:
