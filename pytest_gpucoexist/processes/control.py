@@ -7,6 +7,7 @@ output. So the process is started here, and execnet gets a socket and its base a
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from typing import Any
 
@@ -33,6 +34,7 @@ class _SocketIO:
 
     def __init__(self, connected: socket.socket, execmodel: Any) -> None:
         self._socket = connected
+        self._owner = os.getpid()
         self.execmodel = execmodel
 
     def read(self, numbytes: int) -> bytes:
@@ -45,6 +47,9 @@ class _SocketIO:
         return bytes(parts)
 
     def write(self, data: bytes) -> None:
+        if os.getpid() != self._owner:
+            # execnet's channel says goodbye when it is collected, in a fork of this process too.
+            raise OSError("a fork of the process has no say in it")
         self._socket.sendall(data)
 
     def close_read(self) -> None:

@@ -28,14 +28,17 @@ __all__ = [
     "shifted_masks",
 ]
 
-WATCHED = ("cuda", "pynvml", "nvtx", "hip", "amdsmi", "pyrsmi")
+WATCHED = ("cuda", "pynvml", "nvtx", "hip", "rocm", "amdsmi", "pyrsmi")
 """Imports that more than one distribution is known to provide."""
 WATCHED_OWNERS: Mapping[str, Vendor] = {
     **dict.fromkeys(("cuda-bindings", "cuda-python", "cuda-core", "nvidia-ml-py", "nvidia-ml-py3", "nvtx"), "nvidia"),
-    **dict.fromkeys(("hip-python", "hip-python-interop", "hip-python-as-cuda", "amdsmi", "pyrsmi"), "amd"),
+    **dict.fromkeys(("hip-python", "hip-python-fork", "hip-python-interop", "hip-python-as-cuda"), "amd"),
+    **dict.fromkeys(("rocm-bindings-core", "rocm-bindings-hip", "rocm-bindings-libraries"), "amd"),
+    **dict.fromkeys(("rocm-bindings-systems", "rocm-bindings-compiler", "amdsmi", "pyrsmi"), "amd"),
 }
 """Whose a distribution is that provides them (ROCm/hip-python: `hip-python-interop` provides `cuda` and `pynvml`)."""
 
+_SHOWN = 4
 _MAPS_BYTES = 32 * 2**20
 _DEVICES: Mapping[Vendor, re.Pattern[str]] = {
     "nvidia": re.compile(r"/dev/nvidia(?:\d+|-uvm)"),  # not nvidiactl: NVML opens it without a context
@@ -79,25 +82,32 @@ def foreign_libraries(files: Sequence[str], vendor: Vendor) -> tuple[Breach, ...
 
 
 def shadowed_modules(modules: Sequence[Mapping[str, Any]], vendor: Vendor) -> tuple[Breach, ...]:
-    """Return the modules whose file another vendor's distribution put there, over or in front of the right one.
+    """Return the distributions of other vendors whose modules are loaded, put over or in front of the right ones.
 
     `modules` are as `child.inside.loaded_modules` describes them: where several claim a file, the one whose record has
     the file's hash owns it.
     """
-    found = []
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    overwritten: dict[str, list[str]] = {}
     for module in modules:
         claims: Mapping[str, bool | None] = module["claims"]
         owners = [name for name, same in claims.items() if same] or [
             name for name, same in claims.items() if same is None
         ]
         strangers = [name for name in owners if WATCHED_OWNERS.get(name) not in {None, vendor}]
-        if not strangers or any(WATCHED_OWNERS.get(name) == vendor for name in owners):
-            continue
-        overwritten = [name for name in claims if name not in owners]
-        instead = f", which overwrote that of {' and '.join(overwritten)}" if overwritten else ""
-        sentence = f"the process of {vendor} imported {module['name']} of {strangers[0]}{instead}: {module['file']}"
-        owner = WATCHED_OWNERS[strangers[0]]
-        found.append(Breach(kind="import", subject=str(module["file"]), vendor=owner, sentence=sentence))
+        if strangers and not any(WATCHED_OWNERS.get(name) == vendor for name in owners):
+            groups.setdefault(strangers[0], []).append(module)
+            victims = overwritten.setdefault(strangers[0], [])
+            victims += [name for name in claims if name not in owners and name not in victims]
+    found = []
+    for stranger, group in groups.items():
+        names = ", ".join(str(module["name"]) for module in group[:_SHOWN])
+        more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
+        victims = overwritten[stranger]
+        instead = f", which overwrote files of {' and '.join(victims)}" if victims else ""
+        file, owner = str(group[0]["file"]), WATCHED_OWNERS[stranger]
+        sentence = f"the process of {vendor} imported {names}{more} of {stranger}{instead}: {file}"
+        found.append(Breach(kind="import", subject=file, vendor=owner, sentence=sentence))
     return tuple(found)
 
 

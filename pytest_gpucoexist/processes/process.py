@@ -118,8 +118,9 @@ class VendorProcess:
                     "do": "call",
                     "module": reference.module,
                     "function": reference.function,
-                    "file": reference.file,
-                    "folders": project_folders(),
+                    # As bytes: a path can have what is no text.
+                    "file": None if reference.file is None else os.fsencode(reference.file),
+                    "folders": list(map(os.fsencode, project_folders())),
                     "deadline_s": deadline_s,
                     "arguments": arguments,
                 }

@@ -145,7 +145,9 @@ def test_scalars_keep_their_type(scalar: Any, ends: Ends) -> None:
     came = over({"k": [scalar]}, ends)["k"][0]
     assert type(came) is type(scalar)
     assert came.dtype == scalar.dtype
-    assert came.tobytes() == scalar.tobytes()
+    if came.dtype.char != "g":  # of whose 16 bytes 6 are nobody's
+        assert came.tobytes() == scalar.tobytes()
+    assert came == scalar
 
 
 def test_an_item_of_a_structured_array(ends: Ends) -> None:

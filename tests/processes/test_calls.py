@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import os
@@ -222,6 +223,8 @@ def test_a_fork_of_this_process_leaves_the_vendor_process_alone(process: VendorP
                 process.run(called.same, 1)
             except VendorProcessError as error:
                 os.write(writing, str(error).encode())
+            process._control = None
+            gc.collect()
         finally:
             os._exit(0)
     os.close(writing)

@@ -91,6 +91,19 @@ def _state(thread: threading.Thread) -> str:
         return file.read().rpartition(")")[2].split()[0]
 
 
+def test_a_kernel_without_pidfd(start: Callable[..., VendorProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_gpucoexist.processes import watchdog
+
+    monkeypatch.setattr(watchdog, "_pidfd", lambda pid: None)
+    late = start()
+    assert late.run(called.same, 1) == 1
+    with pytest.raises(VendorDeadlineError):
+        late.run(called.hold_the_gil, 600, deadline_s=0.5)
+    with pytest.raises(VendorEndedError, match="SIGABRT"):
+        start().run(called.abort)
+    assert start().close().signal == "SIGKILL"
+
+
 def test_a_crash_names_its_signal_and_where_it_was(process: VendorProcess) -> None:
     with pytest.raises(
         VendorEndedError, match=r"was ended by SIGSEGV during tests\.processes\.called\.crash"

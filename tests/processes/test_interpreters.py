@@ -133,6 +133,17 @@ def test_modules_of_files_with_parents_and_neighbours(
     assert start().run(module.use, 5) == (15, "package", "suite.unit.test_it")
 
 
+def test_a_module_whose_path_is_no_text(
+    start: Callable[..., VendorProcess], make_module: Callable[..., ModuleType]
+) -> None:
+    folder = os.fsdecode(b"caf\xe9")
+    try:
+        module = make_module("test_latin", "def here(): return __name__\n", folder)
+    except OSError as error:
+        pytest.skip(f"needs a file system that takes any name: {error}")
+    assert start().run(module.here) == "test_latin"
+
+
 def test_two_files_of_one_name(start: Callable[..., VendorProcess], make_module: Callable[..., ModuleType]) -> None:
     """Without packages, every folder's `conftest.py` is the module `conftest`."""
     process = start()

@@ -97,9 +97,10 @@ def _call(message: dict[str, Any], descriptors: socket.socket, trace: Any) -> di
         arguments = receive_value(message["arguments"], descriptors)
     except (PayloadError, OSError, MemoryError) as error:
         return {"status": "unreadable", "text": _cut(f"{error}")}
-    extend_path(message["folders"])
+    extend_path(list(map(os.fsdecode, message["folders"])))
+    file = None if message["file"] is None else os.fsdecode(message["file"])
     try:
-        function = find_function(message["module"], message["function"], message["file"])
+        function = find_function(message["module"], message["function"], file)
     except LookupFailedError as error:
         shown = _cut(_formatted(error.cause)) if error.cause is not None else ""
         return {"status": "unfound", "text": _cut(str(error)), "traceback": shown}
