@@ -34,7 +34,10 @@ class Board:
 
     def __init__(self, description: Path) -> None:
         self._path = description.with_name(f"{description.name}.board")
-        self._path.write_bytes(bytes(_BYTES))
+        # A client of an earlier board in this place keeps what it has mapped.
+        temporary = self._path.with_suffix(".new")
+        temporary.write_bytes(bytes(_BYTES))
+        temporary.replace(self._path)
         self._generation = 0
 
     def describe_again(self) -> None:

@@ -69,7 +69,8 @@ class Cuda:
         _well(driver.cuDevicePrimaryCtxRelease(device))
 
     def create_context(self, device: int) -> None:
-        _well(driver.cuCtxCreate(None, 0, device))
+        parameters = (None,) if driver.CUDA_VERSION >= 13000 else ()
+        _well(driver.cuCtxCreate(*parameters, 0, device))
 
     def address_of(self, function: str, version: int) -> int:
         return int(_well(driver.cuGetProcAddress(function.encode(), version, 0))[0])

@@ -73,6 +73,8 @@ class FakeMachine:
         fit (`src/gpu/faults.c` has the actions), the first that does; `each` at all of them. A way is h2d, d2h, d2d or
         peer.INDEX. `order("cuda.1.fault.cuMemAlloc", "status 2")` is for a function: CUDA's without their "_v2".
         """
+        if ".copy." in key:
+            self.board.engine(key.replace(".copy.", "."))  # raises where there is no such engine
         self._orders += 1
         assert self._orders < MAX_ORDERS
         self.put({key: f"#{self._orders} {at}{'+' if each else ''} {action}"})

@@ -11,8 +11,6 @@ from tests.fakes.client import Died, Refused
 from tests.fakes.gpus import AMD_GPUS, NVIDIA_GPUS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.fakes.client import Driven
 
 PAGE = 4096
@@ -208,22 +206,3 @@ def test_no_copy_looks_at_the_file(driven: Driven) -> None:
     driven.machine.board.describe_again()
     with pytest.raises(Refused):
         driven("to_device", pointer, sent, PAGE)
-
-
-def test_other_fakes_hear_who_has_memory(driven: Driven, tmp_path: Path) -> None:
-    """The folder of users is what the fakes of NVML and amdsmi read, and what a second process counts."""
-    users = tmp_path / "users"
-    users.mkdir()
-    key = {"nvidia": "memory_total", "amd": "vram_total"}[driven.vendor]
-    driven.machine.put({f"{driven.vendor}.1.users": users, f"{driven.vendor}.1.context_bytes": 1000})
-    driven.machine.put({f"{driven.vendor}.1.{key}": 10 * PAGE + 1000})
-    driven("use", 1)
-    pointer = driven("allocate", 2 * PAGE)
-    mine = users / str(driven.client.pid)
-    assert int(mine.read_text()) == 2 * PAGE + 1000
-    (users / "1").write_text(str(3 * PAGE))
-    assert driven("memory")[0] == 5 * PAGE
-    assert driven.refusal("allocate", 6 * PAGE) == driven.status("CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory")
-    driven("free", pointer)
-    assert int(mine.read_text()) == 1000
-    assert sorted(path.name for path in users.iterdir()) == sorted(["1", mine.name])

@@ -6,16 +6,12 @@ A copy that hangs until its order is withdrawn proves what waits for what; nothi
 from __future__ import annotations
 
 import random
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fakes.build import cuda_library, hip_library
-from tests.fakes.client import Driven, running_client
-
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tests.fakes.client import Driven
 
 PAGE = 4096
 
@@ -143,26 +139,6 @@ def test_the_default_stream_and_blocking_ones_wait_for_each_other(driven: Driven
     held.withdraw()
     for each in (stream, 0, bystander):
         driven("wait", each)
-
-
-def test_processes_share_an_engine(driven: Driven, fake_drivers_cache: Path) -> None:
-    """Two copies of two processes take twice as long, whenever the second began: the link is one."""
-    size_bytes, seconds = 1 << 20, 0.2
-    driven.machine.put({f"{driven.vendor}.0.h2d_gbps": size_bytes / seconds / 1e9})
-    library = {"cuda": cuda_library, "hip": hip_library}[driven.runtime](fake_drivers_cache)
-    environ = {**driven.machine.environ, "LD_LIBRARY_PATH": str(library)}
-    with running_client(environ, driven.runtime) as client:
-        other = Driven(machine=driven.machine, client=client, runtime=driven.runtime)
-        other("start")
-        other("use", 0)
-        ready = [(each, each.host(bytes(size_bytes)), each("allocate", size_bytes)) for each in (driven, other)]
-        began = time.monotonic()
-        for each, host, pointer in ready:
-            each.client.send(f"{each.runtime}.to_device", pointer, host, size_bytes)
-        for each, _host, _pointer in ready:
-            each.client.answer()
-        assert time.monotonic() - began >= 2 * seconds
-    assert driven.machine.copied(f"{driven.vendor}.0.h2d") == (2, 2 * size_bytes)
 
 
 def test_each_thread_has_a_stream_of_its_own(driven: Driven) -> None:

@@ -68,7 +68,7 @@ uint64_t description_version(void);
 /* Sleep, whatever signals come. */
 void sleep_through(double seconds);
 
-/* Die as an action says: "kill" or "segv". Returns where it says neither. */
-void die_as(const char *action);
+/* Die as an action says: "kill", "segv", or with a message that a test has made a mistake. */
+_Noreturn void die_as(const char *action);
 
 #endif

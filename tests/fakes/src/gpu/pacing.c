@@ -3,7 +3,6 @@
  * copy nothing. */
 #include "gpu.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 

@@ -2,7 +2,6 @@
 #include "fake_hip.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static bool parse_address(const char *text, unsigned parts[4]) {

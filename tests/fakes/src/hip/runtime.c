@@ -1,9 +1,6 @@
 /* The runtime itself: what every function checks first, errors, and the thread's device. */
 #include "fake_hip.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 const char *const gpu_vendor = "amd";
 const int gpu_board = BOARD_AMD;
 

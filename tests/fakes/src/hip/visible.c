@@ -4,7 +4,6 @@
 #include "fake_hip.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
