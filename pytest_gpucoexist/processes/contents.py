@@ -1,10 +1,8 @@
-"""Which files lie in the folders that an environment names: a folder of everybody's may have a vendor's libraries."""
+"""Which libraries lie in the folders that an environment names: whose a folder is, its path need not say."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-from pytest_gpucoexist.processes.belongings import library_vendor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +15,7 @@ _FOLDERS = 64
 
 
 def folder_contents(host: Host, environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the vendors' libraries in the folders of `LD_LIBRARY_PATH`; a folder that cannot be read is left out."""
+    """Return the libraries in the folders of `LD_LIBRARY_PATH`; a folder that cannot be read is left out."""
     found: dict[str, list[str]] = {}
     for entry in list(dict.fromkeys(environ.get("LD_LIBRARY_PATH", "").split(":")))[:_FOLDERS]:
         if not entry.startswith("/"):
@@ -26,5 +24,5 @@ def folder_contents(host: Host, environ: Mapping[str, str]) -> dict[str, list[st
             names = host.list_dir(entry)
         except OSError:
             continue
-        found[entry] = [name for name in names if library_vendor(name) is not None]
+        found[entry] = [name for name in names if ".so" in name]
     return found

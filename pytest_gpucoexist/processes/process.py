@@ -262,7 +262,7 @@ class VendorProcess:
             )
         if status == "unsendable":
             return VendorPayloadError(f"{what} returned, and its result cannot come back: {text}")
-        return VendorPayloadError(f"{what} was not called: its arguments did not arrive: {text}")
+        return VendorPayloadError(f"{what} was not called: its arguments did not arrive in {self.order.python}: {text}")
 
     def _record(
         self, what: str, duration_s: float, outcome: str, stdout: str, stderr: str, notes: tuple[str, ...]

@@ -96,10 +96,11 @@ def scope_environment(
 ) -> Scoped:
     """Return the environment of a child of `vendor` that shall see exactly `gpus`, all of which are of that vendor.
 
-    `contents` are the names of files in folders of the path-like variables, where they are known: a folder that also
-    has this vendor's libraries stays, and so does a folder of everybody's (`/usr/lib`, a conda `lib`), which is said
-    when it has another vendor's. Variables of pytest's interpreter are taken out for another interpreter. Raises
-    RequirementError for a device of another vendor and for one that its runtime does not count.
+    `contents` are the libraries in folders of the path-like variables, where they are known: a folder that also has
+    this vendor's stays, and so does a folder of everybody's (`/usr/lib`, a conda `lib`), which is said when it has
+    another vendor's; a folder that has nothing but other vendors' goes. Variables of pytest's interpreter are taken
+    out for another interpreter. Raises RequirementError for a device of another vendor and for one that its runtime
+    does not count.
     """
     strangers = [gpu.key for gpu in gpus if gpu.vendor != vendor]
     if strangers or vendor not in HIDDEN:
@@ -224,6 +225,8 @@ def _why_kept(
         return f"it serves {vendor} too ({', '.join(sorted(ours)[:_SHOWN])}){also}"
     if vendor in path_vendors(entry, home):
         return f"its path names {vendor} too{also}"
+    if files and len(theirs) == len(files):
+        return None  # whatever its path says
     if not path_vendors(entry, home):
         return f"its path is nobody's alone{also}"
     return None

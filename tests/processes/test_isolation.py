@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gpucoexist.errors import VendorCallError
 from pytest_gpucoexist.host import local_host
 from pytest_gpucoexist.host.base import Node
 from pytest_gpucoexist.processes.isolation import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_gpucoexist.processes.opening import OpenedProcess
+    from tests.fakes.machine import FakeMachine
 
 
 @pytest.fixture
@@ -140,6 +142,28 @@ def test_the_loader_s_path_is_the_process_s_own(open_one: Callable[..., OpenedPr
     opened.run(called.load_library, "libonlyhere.so.3")
     assert str(tmp_path / "libonlyhere.so.3") in mapped_files(local_host(), opened.process.pid)
     assert opened.run(called.variables, "LD_LIBRARY_PATH") == {"LD_LIBRARY_PATH": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "own", "other"),
+    [("nvidia", "libcuda.so.1", "libamdhip64.so.7"), ("amd", "libamdhip64.so.7", "libcuda.so.1")],
+)
+def test_of_two_drivers_on_one_machine_a_process_finds_its_own(
+    open_one: Callable[..., OpenedProcess], fake_gpus: FakeMachine, vendor: str, own: str, other: str
+) -> None:
+    if not {"fake_cuda", "fake_hip"} <= set(_drivers(fake_gpus)):
+        pytest.skip("needs the fake drivers of both vendors")
+    opened = open_one(vendor, {**local_host().environ, **fake_gpus.environ})
+    opened.run(called.load_library, own)
+    with pytest.raises(VendorCallError, match=f"{other}: cannot open shared object file"):
+        opened.run(called.load_library, other)
+    assert opened.breaches() == ()
+
+
+def _drivers(machine: FakeMachine) -> list[str]:
+    names = {"libcuda.so.1": "fake_cuda", "libamdhip64.so.7": "fake_hip"}
+    folders = machine.environ.get("LD_LIBRARY_PATH", "").split(":")
+    return [names[file] for folder in folders if os.path.isdir(folder) for file in os.listdir(folder) if file in names]
 
 
 @pytest.mark.parametrize("setter", [called.set_variable, called.set_by_libc], ids=["by Python", "by libc"])

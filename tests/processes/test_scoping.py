@@ -162,7 +162,7 @@ def test_a_folder_that_serves_both_stays_and_is_said(tmp_path: Path) -> None:
     # A home folder's own name says nothing of what is in it.
     environ = {"LD_LIBRARY_PATH": f"{conda}:{shared}:{theirs}:{tmp_path}/absent", "HOME": str(tmp_path.parent)}
     contents = folder_contents(local_host(), environ)
-    assert contents[str(conda)] == ["libamdhip64.so.6", "libcudart.so.12"]
+    assert contents[str(conda)] == ["libamdhip64.so.6", "libcudart.so.12", "libz.so.1"]
     scoped = scope_environment(environ, [nvidia(0)], WHOLE, "nvidia", contents=contents)
     assert scoped.environment["LD_LIBRARY_PATH"] == environ["LD_LIBRARY_PATH"]
     said = {kept.entry: kept.reason for kept in scoped.kept}
@@ -174,6 +174,20 @@ def test_a_folder_that_serves_both_stays_and_is_said(tmp_path: Path) -> None:
     contents = folder_contents(local_host(), environ)
     scoped = scope_environment(environ, [nvidia(0)], WHOLE, "nvidia", contents=contents)
     assert scoped.environment["LD_LIBRARY_PATH"] == f"{conda}:{shared}:{tmp_path}/absent"
+
+
+def test_a_folder_of_nothing_but_another_vendor_s_libraries_goes_whatever_its_name_is() -> None:
+    environ = {"LD_LIBRARY_PATH": "/data/a:/data/b:/data/empty"}
+    contents = {"/data/a": ["libamdhip64.so.6", "librccl.so.1"], "/data/b": ["libcuda.so.1"], "/data/empty": []}
+    seen = {
+        vendor: scope_environment(environ, [GPUS[vendor]], WHOLE, vendor, contents=contents).environment  # type: ignore[arg-type]
+        for vendor in GPUS
+    }
+    assert {vendor: each["LD_LIBRARY_PATH"] for vendor, each in seen.items()} == {
+        "nvidia": "/data/b:/data/empty",
+        "amd": "/data/a:/data/empty",
+        "intel": "/data/empty",
+    }
 
 
 def test_the_caller_s_own_affairs_stay_with_the_caller() -> None:
