@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_ORDERS", "Board"]
 
 MAX_GPUS: Final = 16
-MAX_ORDERS: Final = 1024
+MAX_ORDERS: Final = 16384
 
 _WORD = struct.Struct("=Q")
 _ORDER = struct.Struct("=QQ")
@@ -36,7 +36,8 @@ class Board:
         self._path = description.with_name(f"{description.name}.board")
         # A client of an earlier board in this place keeps what it has mapped.
         temporary = self._path.with_suffix(".new")
-        temporary.write_bytes(bytes(_BYTES))
+        temporary.touch()
+        os.truncate(temporary, _BYTES)
         temporary.replace(self._path)
         self._generation = 0
 

@@ -28,6 +28,11 @@ class Order:
     number: int
 
     @property
+    def seen(self) -> int:
+        """How many copies or calls it could have struck at, in all processes."""
+        return self.machine.board.order(self.number)[0]
+
+    @property
     def struck(self) -> int:
         """How often the fault has happened, in all processes."""
         return self.machine.board.order(self.number)[1]

@@ -46,6 +46,9 @@ class Host:
     def pid(self) -> int:
         return os.getpid()
 
+    def setenv(self, name: str, value: str) -> None:
+        os.environ[name] = value
+
     def symbol(self, library: str, name: str) -> int:
         """Return the address of a symbol of a library that is loaded."""
         found = getattr(ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW), name)

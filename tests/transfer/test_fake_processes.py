@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.build import cuda_library, hip_library
 from tests.fakes.client import Driven, running_client
+from tests.fakes.machine import FakeMachine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,3 +80,15 @@ def test_other_fakes_hear_who_has_memory(driven: Driven, tmp_path: Path) -> None
     driven("free", pointer)
     assert int(mine.read_text()) == 1000
     assert sorted(path.name for path in users.iterdir()) == sorted(["1", mine.name])
+
+
+def test_a_process_follows_the_variable_to_another_machine(driven: Driven, tmp_path: Path) -> None:
+    """Where a test loads the library into its own process, the next test's machine is another file."""
+    driven("memory")
+    elsewhere = FakeMachine(tmp_path, {})
+    elsewhere.put({f"{driven.vendor}.0.{name}": 7 * PAGE for name in ("memory_total", "vram_total")})
+    driven.client("host.setenv", "GPUCOEXIST_FAKE_MACHINE", str(elsewhere.path))
+    assert driven("memory") == [7 * PAGE, 7 * PAGE]
+    elsewhere.put({f"{driven.vendor}.0.{name}": 9 * PAGE for name in ("memory_total", "vram_total")})
+    driven.machine.put({f"{driven.vendor}.0.lost": 999})
+    assert driven("memory") == [9 * PAGE, 9 * PAGE]

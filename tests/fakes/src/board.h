@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MAX_GPUS = 16, MAX_ORDERS = 1024 };
+enum { MAX_GPUS = 16, MAX_ORDERS = 16384 };
 
 /* The copy engines of a device; to another device, ENGINE_PEER + its index. */
 enum { ENGINE_H2D, ENGINE_D2H, ENGINE_D2D, ENGINE_PEER, ENGINES = ENGINE_PEER + MAX_GPUS };
