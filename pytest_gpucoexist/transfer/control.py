@@ -1,7 +1,8 @@
 """The first page of a segment: what both processes know of each other, each word on cache lines of its own.
 
     0x000  magic, version, size, slots, slot bytes, guard bytes          written once, by who made the segment
-    0x080  the sender:   counter (u32), failed (u32), time of the last post (u64, ns), pid (u32), bytes to send (u64)
+    0x080  the sender:   counter (u32), failed (u32), time of the last post (u64, ns), pid (u32), bytes to send (u64),
+                         bytes of a chunk (u64)
     0x100  the receiver: the same
     0x180  the owner:    (unused), failed
     0x400  why the sender failed; 0x800 the receiver; 0xC00 the owner: length (u32) and text
@@ -34,7 +35,7 @@ COUNT_MASK = STOPPED - 1
 _LINES: dict[str, int] = {"sender": 0x080, "receiver": 0x100, "owner": 0x180}
 _TEXTS: dict[str, int] = {"sender": 0x400, "receiver": 0x800, "owner": 0xC00}
 _TEXT_BYTES = 0x400 - 4
-_FAILED, _STAMP, _PID, _TOTAL = 4, 8, 16, 24
+_FAILED, _STAMP, _PID, _TOTAL, _CHUNK = 4, 8, 16, 24, 32
 
 
 class Control:
@@ -61,16 +62,19 @@ class Control:
         """Return the word with the time of a role's last post: ns of CLOCK_MONOTONIC, which processes share."""
         return self._stamps[role]
 
-    def announce(self, role: Role, pid: int, size_bytes: int) -> None:
-        """Say who has a role, and how much it will move; a pid of 0 takes that back."""
+    def announce(self, role: Role, pid: int, size_bytes: int, chunk_bytes: int) -> None:
+        """Say who has a role, how much it will move and in which parts; a pid of 0 says that it is nobody's now."""
         line = self._address + _LINES[role]
         ctypes.c_uint64.from_address(line + _TOTAL).value = size_bytes
+        ctypes.c_uint64.from_address(line + _CHUNK).value = chunk_bytes
         ctypes.c_uint32.from_address(line + _PID).value = pid
 
-    def announced(self, role: Role) -> tuple[int, int]:
-        """Return the pid of a role, 0 when nobody has it now, and how much it said it would move."""
+    def announced(self, role: Role) -> tuple[int, int, int]:
+        """Return what a role announced: its pid, 0 when nobody has it now, its bytes, and the bytes of a chunk."""
         line = self._address + _LINES[role]
-        return ctypes.c_uint32.from_address(line + _PID).value, ctypes.c_uint64.from_address(line + _TOTAL).value
+        pid = ctypes.c_uint32.from_address(line + _PID).value
+        size, chunk = (ctypes.c_uint64.from_address(line + at).value for at in (_TOTAL, _CHUNK))
+        return pid, size, chunk
 
     def fail(self, party: Party, reason: str) -> None:
         """Stop a ring: leave the reason, then wake who waits. The owner may do so for a side that cannot."""
@@ -97,7 +101,7 @@ class Control:
     def reset(self) -> None:
         """Make a ring of a failed one; for the owner, while neither side is at work."""
         for name in get_args(Role):
-            self.announce(name, 0, 0)
+            self.announce(name, 0, 0, 0)
             self._counters[name].post(0)
         for word in self._failed.values():
             word.value = 0

@@ -27,17 +27,23 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.transfer.engine import Engine
     from pytest_gpucoexist.transfer.segment import Segment
 
-__all__ = ["EVENTS", "Pace", "Passed", "receive", "send"]
+__all__ = ["EVENTS", "Pace", "Passed", "chunk_for", "receive", "send"]
 
 EVENTS = 1 << 16  # the events of slots: this and the numbers after it
 _LOOK_S = 0.05
+_CHUNK_S = 0.25e-3  # handing over a chunk costs 20 to 80 µs on each side, which shorter copies do not hide
+_CHUNKS = 32  # K chunks reach K / (K + 2) of the slower link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How many copies a side queues, and how long one copy and one hand-over may take."""
+    """How many copies a side queues, how large, and how long one copy and one hand-over may take.
+
+    A chunk is what goes through a slot at once: all of it, or `chunk_bytes`, which both sides must be told alike.
+    """
 
     depth: int = 2
+    chunk_bytes: int | None = None
     copy_s: float = 10.0
     hand_over_s: float | None = None
 
@@ -55,6 +61,12 @@ class Passed:
     chunks: int
     elapsed_s: float
     wake_ups_s: tuple[float, ...]
+
+
+def chunk_for(size_bytes: int, bytes_per_s: float, slot_bytes: int) -> int:
+    """Return the chunk with which a copy overlaps well on a link of this rate: whole pages, at most a slot."""
+    wanted = max(size_bytes / _CHUNKS, bytes_per_s * _CHUNK_S)
+    return min(slot_bytes, -(-int(wanted) // 4096) * 4096 or 4096)
 
 
 def send(engine: Engine, segment: Segment, pointer: int, size_bytes: int, pace: Pace | None = None) -> Passed:
@@ -80,7 +92,8 @@ class _Side:
         self._size = size_bytes
         self._pace = pace
         self._slots = segment.layout.slots
-        self._chunks = -(-size_bytes // segment.layout.slot_bytes)
+        self._chunk = min(pace.chunk_bytes or segment.layout.slot_bytes, segment.layout.slot_bytes)
+        self._chunks = -(-size_bytes // self._chunk)
         self._control = segment.control
         self._mine, self._theirs = self._control.counter(role), self._control.counter(self._other)
         self._start = self._mine.value
@@ -95,7 +108,7 @@ class _Side:
             what = f"the {failure[0]} stopped the copy, before the {self._role} began: {failure[1]}"
             raise kind(f"{what}; the ring's owner must reset it before the next one")
         begun = time.perf_counter()
-        self._control.announce(self._role, os.getpid(), self._size)
+        self._control.announce(self._role, os.getpid(), self._size, self._chunk)
         try:
             self._pass()
         except BaseException as error:
@@ -105,7 +118,7 @@ class _Side:
             self._drain(error)
             raise
         finally:
-            self._control.announce(self._role, 0, self._size)
+            self._control.announce(self._role, 0, self._size, self._chunk)
             if self._watched is not None:
                 os.close(self._watched[1])
         elapsed_s = time.perf_counter() - begun
@@ -129,8 +142,8 @@ class _Side:
             self._more(block=True)
 
     def _copy(self, chunk: int) -> None:
-        slot, at = chunk % self._slots, chunk * self._segment.layout.slot_bytes
-        size = min(self._segment.layout.slot_bytes, self._size - at)
+        slot, at = chunk % self._slots, chunk * self._chunk
+        size = min(self._chunk, self._size - at)
         address, pointer = self._segment.slot_address(slot), self._pointer + at
         if self._role == "sender":
             self._engine.to_host(address, pointer, size, EVENTS + slot)
@@ -175,9 +188,10 @@ class _Side:
 
     def _agree(self) -> None:
         # For the receiver alone: a sender cannot be at its next copy before this one has emptied the slots.
-        sent = self._control.announced("sender")[1]
-        if sent != self._size:
-            raise PeerError(f"the sender moves {sent} bytes, the receiver {self._size}: both must be told the same")
+        sent, chunk = self._control.announced("sender")[1:]
+        if (sent, chunk) != (self._size, self._chunk):
+            theirs, ours = f"{sent} bytes by {chunk}", f"{self._size} by {self._chunk}"
+            raise PeerError(f"the sender moves {theirs}, the receiver {ours}: both must be told the same")
 
     def _is_gone(self) -> bool:
         pid = self._control.announced(self._other)[0]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpucoexist.transfer.ring import Pace
+from pytest_gpucoexist.transfer.ring import Pace, chunk_for
 from pytest_gpucoexist.transfer.segment import Layout, Segment
 from tests.benchmarks.running import Row
 from tests.fakes.build import CannotBuild, cuda_library, hip_library
@@ -176,7 +176,8 @@ def sizes(*, quick: bool) -> list[Row]:
     with _stages(table[-1]) as (ring, _, kind):
         ring.limit(1.0, 1.0)
         for size in table:
-            times = sorted(ring.staged(size)[0] for _ in range(ROUNDS if size > 16 * MIB else 5 * ROUNDS))
+            pace = Pace(depth=DEPTH, copy_s=60.0, chunk_bytes=chunk_for(size, 1e9, SLOT_BYTES))
+            times = sorted(ring.staged(size, pace)[0] for _ in range(ROUNDS if size > 16 * MIB else 5 * ROUNDS))
             middle = statistics.median(times)
             rows.append(
                 Row(

@@ -13,7 +13,7 @@ from pytest_gpucoexist.errors import EngineError, PeerError, TransferError
 from pytest_gpucoexist.transfer import ring
 from pytest_gpucoexist.transfer.control import COUNT_MASK
 from pytest_gpucoexist.transfer.host_engine import HostEngine
-from pytest_gpucoexist.transfer.ring import Pace
+from pytest_gpucoexist.transfer.ring import Pace, chunk_for
 from pytest_gpucoexist.transfer.segment import Layout, Segment
 from tests.transfer.bench import Bench, data_of, left_behind
 from tests.transfer.pair import CALM, Pair
@@ -75,6 +75,24 @@ def test_every_depth_arrives_whole(segment: Segment, depth: int) -> None:
     with Pair(segment) as pair:
         pair.begin((1 << 20) + 13, pace=Pace(depth=depth, copy_s=PATIENCE_S))
         pair.arrived()
+
+
+@pytest.mark.parametrize("chunk", [1000, 4096, 1 << 30])
+def test_chunks_smaller_than_a_slot(segment: Segment, chunk: int) -> None:
+    with Pair(segment) as pair:
+        pair.begin(100_001, pace=Pace(copy_s=PATIENCE_S, chunk_bytes=chunk))
+        sent, received = pair.arrived()
+        assert sent.chunks == received.chunks == -(-100_001 // min(chunk, segment.layout.slot_bytes))
+
+
+def test_a_chunk_for_a_rate() -> None:
+    mib = 1 << 20
+    assert chunk_for(1, 1e9, 8 * mib) == 253_952  # a quarter of a millisecond, in whole pages
+    assert chunk_for(256 * mib, 1e9, mib) == mib
+    assert chunk_for(64 * mib, 1e9, 8 * mib) == 2 * mib
+    assert chunk_for(64 * mib, 25e9, 8 * mib) == 6_250_496
+    assert chunk_for(0, 0.0, 8 * mib) == 4096
+    assert chunk_for(1, 1e12, 1000) == 1000
 
 
 def test_sizes_about_a_slot_and_about_the_whole_ring(segment: Segment) -> None:
@@ -210,7 +228,7 @@ def test_sides_that_were_told_different_sizes(many: Segment) -> None:
     with Pair(many) as pair:
         pair.sender.tell("send", 0, pair.sender.ask("prepare", 0, 100, 1), 100, CALM)
         pair.receiver.tell("receive", 0, pair.receiver.ask("prepare", 0, 101, None), 101, CALM)
-        with pytest.raises(PeerError, match="the sender moves 100 bytes, the receiver 101"):
+        with pytest.raises(PeerError, match=r"the sender moves 100 bytes by \d+, the receiver 101 by"):
             pair.receiver.answer()
         with pytest.raises(PeerError, match="the receiver stopped the copy"):
             pair.sender.answer()

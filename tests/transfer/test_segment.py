@@ -65,7 +65,7 @@ def test_another_process_maps_the_same_memory(segment: Segment, how: str) -> Non
         base = other.ask("attach", segment.descriptor if how == "passed" else segment.place)
         other.ask("put", base + LAYOUT.offset(2), b"written over there")
         assert os.pread(segment.descriptor, 18, address - segment.address) == b"written over there"
-        segment.control.announce("sender", 77, 1 << 40)
+        segment.control.announce("sender", 77, 1 << 40, 1 << 20)
         assert other.ask("get", base + 0x80 + 16, 4) == (77).to_bytes(4, sys.byteorder)
         other.ask("close")
         after = other.ask("left")
@@ -78,7 +78,7 @@ def test_what_a_killed_process_had_is_gone(segment: Segment) -> None:
         other.ask("attach", segment.place)
         other.signal(signal.SIGKILL)
         assert other.end() == -signal.SIGKILL
-    assert segment.control.announced("sender") == (0, 0)
+    assert segment.control.announced("sender") == (0, 0, 0)
 
 
 def test_a_process_that_has_closed_it(segment: Segment) -> None:
