@@ -94,6 +94,7 @@ class Check:
             part=area.part,
             slot=area.slot,
             offset_bytes=offset + run.first,
+            region_offset_bytes=area.offset_bytes + run.first,
             size_bytes=run.end - run.first,
             word_offset_bytes=offset + run.word_at,
             expected=run.expected,

@@ -138,14 +138,18 @@ class Reading:
             run = Run(first=first, end=end, low=first, high=end, label=FLIPPED if few else UNKNOWN)
             if few:
                 run = replace(run, bits=int(bits[group].sum()))
-            if end - first <= NEAR:
-                at = bisect(firsts, first)
-                run = replace(run, bytes_found=self.found[first:end].tobytes())
-                run = self._within(run, explained[max(0, at - 1) : at + 1]) or self._short(run) or run
-            yield run
+            if end - first > NEAR:
+                yield run
+                continue
+            run = replace(run, bytes_found=self.found[first:end].tobytes())
+            at = bisect(firsts, first)
+            yield from self._within(run, explained[max(0, at - 1) : at + 1]) or [self._short(run) or run]
 
-    def _within(self, run: Run, explained: list[Run]) -> Run | None:
-        """Take a run for flipped bits of the content beside it, where it is nearer to that than to what is expected."""
+    def _within(self, run: Run, explained: list[Run]) -> list[Run]:
+        """Take a run for what is beside it with flipped bits, where it is nearer to that than to what is expected.
+
+        Returns both, the content and the flipped bits in it; nothing when it is not so.
+        """
         low, high = run.first // 8 * 8, -(-run.end // 8) * 8
         low, high = max(low, self.window.real_first), min(high, self.window.real_end)
         wrong = _ones(self.found[low:high] ^ self.expected[low:high])
@@ -158,15 +162,17 @@ class Reading:
             there = np.full(high - low, other.content.byte or 0, np.uint8)
             if other.content.byte is None:
                 there = self.words.read(other.content.epoch, place, high - low)
-            different = there ^ self.found[low:high]
-            bits = _ones(different)
-            if 0 < bits <= min(wrong - 1, FLIPPED_BITS):
-                at = np.flatnonzero(different)
-                first, end = low + int(at[0]), low + int(at[-1]) + 1
-                return replace(
-                    run, first=first, end=end, low=first, high=end, label=FLIPPED, within=other.content, bits=bits
-                )
-        return None
+            bits = _ones(there ^ self.found[low:high])
+            if not 0 < bits <= min(wrong - 1, FLIPPED_BITS):
+                continue
+            on = replace(run, label=other.label, content=other.content, bits=0, bytes_found=b"")
+            at = low + np.flatnonzero((there != self.found[low:high]) & (self.found != self.expected)[low:high])
+            if not len(at):
+                return [on]  # the flip has made it right
+            first, end = int(at[0]), int(at[-1]) + 1
+            flipped = Run(first=first, end=end, low=first, high=end, label=FLIPPED, within=other.content, bits=bits)
+            return [on, flipped]
+        return []
 
     def _short(self, run: Run) -> Run | None:
         """Take a short run for what may well be in its place, if that is just what is there and not there by chance."""

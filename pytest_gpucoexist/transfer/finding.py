@@ -35,7 +35,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 class Finding:
     """One kind of fault in one range. All fields are builtins: `values()` travels over execnet.
 
-    `offset_bytes` counts from the first byte of the part: of the payload, of the red zone, in a ring of the slot.
+    `offset_bytes` counts from the first byte of the part: of the payload, of the red zone, in a ring of the slot;
+    `region_offset_bytes` is the same place counted from the first byte of the region.
     `expected` and `found` are the first wrong word, little-endian, which begins at byte `word_offset_bytes` and is
     filled up with right bytes where the part begins or ends inside it. `found_epoch` and `found_byte` say of which
     stream the first wrong byte is, and where there; `displaced_bytes` is that place less the right one where the stream
@@ -48,6 +49,7 @@ class Finding:
     part: Part
     slot: int | None
     offset_bytes: int
+    region_offset_bytes: int
     size_bytes: int
     word_offset_bytes: int
     expected: int
