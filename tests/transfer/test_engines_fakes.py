@@ -31,6 +31,8 @@ class Vendor:
     prefix: str
     initialise: str
     register: str
+    new_stream: str
+    enable_peer: str
     masks: str
 
 
@@ -42,6 +44,8 @@ VENDORS = {
         prefix="CUDA_ERROR_",
         initialise="cuInit",
         register="cuMemHostRegister_v2",
+        new_stream="cuStreamCreate",
+        enable_peer="cuCtxEnablePeerAccess",
         masks="CUDA_VISIBLE_DEVICES",
     ),
     "hip": Vendor(
@@ -51,6 +55,8 @@ VENDORS = {
         prefix="hipError",
         initialise="hipInit",
         register="hipHostRegister",
+        new_stream="hipStreamCreateWithFlags",
+        enable_peer="hipDeviceEnablePeerAccess",
         masks="HIP_VISIBLE_DEVICES",
     ),
 }
@@ -130,6 +136,29 @@ def test_a_driver_that_denies_peers(child: Remote, vendor: Vendor, fake_gpus: Fa
     fake_gpus.put({f"{vendor.scope}.p2p.0.1": None})
     number = child.ask("open", vendor.runtime, vendor.addresses[0])
     assert child.ask("engine", number, "peer", vendor.addresses[1]) is False
+
+
+def test_a_driver_that_cannot_enable_what_it_promised(child: Remote, vendor: Vendor, fake_gpus: FakeMachine) -> None:
+    number = child.ask("open", vendor.runtime, vendor.addresses[0])
+    fake_gpus.fault(f"{vendor.runtime}.{vendor.enable_peer}", "status 711")
+    with pytest.raises(
+        EngineError, match=rf"enabling access from .* to {vendor.addresses[1]}: {vendor.enable_peer}"
+    ) as caught:
+        child.ask("engine", number, "peer", vendor.addresses[1])
+    assert (caught.value.code, caught.value.kind) == (711, "peer")
+    fake_gpus.fault(f"{vendor.runtime}.{vendor.enable_peer}", "status 704")  # somebody in the process has done it
+    assert child.ask("engine", number, "peer", vendor.addresses[1]) is True
+    child.ask("engine", number, "to_peer", vendor.addresses[1], 0, 0, 0, 5)
+    child.ask("engine", number, "wait", 5, LONG_S)
+
+
+def test_an_engine_that_cannot_be_opened_half(child: Remote, vendor: Vendor, fake_gpus: FakeMachine) -> None:
+    fake_gpus.fault(f"{vendor.runtime}.{vendor.new_stream}", "status 2")
+    with pytest.raises(EngineError, match=f"{vendor.new_stream} answered") as caught:
+        child.ask("open", vendor.runtime, vendor.addresses[0])
+    assert caught.value.kind == "memory"
+    fake_gpus.fault(f"{vendor.runtime}.{vendor.new_stream}", None)
+    assert child.ask("open", vendor.runtime, vendor.addresses[0]) == 0
 
 
 def test_a_device_lost_in_the_middle(devices: Devices, vendor: Vendor, fake_gpus: FakeMachine) -> None:

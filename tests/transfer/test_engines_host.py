@@ -96,6 +96,16 @@ class TestHostEngine(EngineContract):
             assert took >= 7 * each_s * 0.999
         engine.close()
 
+    def test_memory_is_given_back_after_the_copies_from_it(self, devices: Devices) -> None:
+        engine = HostEngine(FIRST, bytes_per_s=32e6)
+        pointer, address = engine.allocate(1 << 20), devices.bench.ask("memory", 1 << 20)
+        engine.fill(pointer, 0x11, 1 << 20)
+        engine.to_host(address, pointer, 1 << 20, 0)
+        engine.free(pointer)
+        engine.wait(0, 0.0)
+        assert devices.bench.ask("get", address, 1 << 20) == b"\x11" * (1 << 20)
+        engine.close()
+
     def test_both_directions_have_threads_of_their_own_and_lose_them(self, devices: Devices) -> None:
         engine = HostEngine(FIRST)
         before = threading.active_count()

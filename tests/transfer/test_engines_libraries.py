@@ -11,6 +11,7 @@ import pytest
 
 from pytest_gpucoexist.errors import EngineError
 from pytest_gpucoexist.transfer.cuda_engine import CudaEngine
+from pytest_gpucoexist.transfer.engine import open_engine
 from pytest_gpucoexist.transfer.hip_engine import HipEngine
 from pytest_gpucoexist.transfer.runtime import Runtime
 from pytest_gpucoexist.transfer.signatures import CUDA, HIP, KINDS
@@ -50,6 +51,12 @@ def test_a_library_that_lacks_a_function(kind: Any, function: str) -> None:
     with pytest.raises(EngineError, match=rf"libc\.so\.6 has no {function}; a newer driver has it") as caught:
         kind("0000:01:00.0", library="libc.so.6")
     assert (caught.value.kind, caught.value.call) == ("library", function)
+
+
+@pytest.mark.parametrize(("runtime", "function"), [("cuda", "cuInit"), ("hip", "hipGetLastError")])
+def test_runtimes_are_opened_by_name(runtime: str, function: str) -> None:
+    with pytest.raises(EngineError, match=f"has no {function}"):
+        open_engine(runtime, "0000:01:00.0", library="libc.so.6")
 
 
 @pytest.mark.parametrize("kind", [CudaEngine, HipEngine])

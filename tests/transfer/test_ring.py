@@ -211,6 +211,25 @@ def test_a_side_that_never_comes(many: Segment) -> None:
             many.control.reset()
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["told by the kernel", "not told"])
+def test_a_process_that_ended_before(many: Segment, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel does not say that a process has ended (before Linux 5.3), the deadline does."""
+    with Remote() as other:
+        pid = other.pid
+    many.control.announce("receiver", pid, 1, 1)
+    if not known:
+
+        def without(pid: int) -> int:
+            raise OSError(38, "Function not implemented")
+
+        monkeypatch.setattr(os, "pidfd_open", without)
+    engine = HostEngine()
+    pace = CALM if known else Pace(copy_s=PATIENCE_S, hand_over_s=0.1)
+    with pytest.raises(PeerError, match=rf"\(process {pid}\) {'has ended' if known else 'did not hand over'}"):
+        ring.send(engine, many, engine.allocate(1), 1, pace)
+    engine.close()
+
+
 def test_the_owner_stops_both_sides(many: Segment) -> None:
     with Pair(many, SLOW) as pair:
         pair.begin(4 << 20)

@@ -135,6 +135,13 @@ def test_other_files_are_no_segments(tmp_path: Any) -> None:
     assert left_behind() == before
 
 
+def test_another_descriptor_of_a_process_is_no_segment() -> None:
+    before = left_behind()
+    with Remote() as other, pytest.raises(SegmentError, match="not a segment"):
+        Segment.open_at(Place(pid=other.pid, descriptor=0))
+    assert left_behind() == before
+
+
 def test_sizes_that_are_none() -> None:
     for layout in (Layout(slots=0, slot_bytes=1), Layout(slots=1, slot_bytes=0)):
         with pytest.raises(SegmentError, match="both must be positive"):
