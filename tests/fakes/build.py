@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,13 @@ def cuda_library(cache: Path) -> Path:
         _gcc(into / "libcuda.so.1", *_sources("gpu", "cuda"), flags=flags)
 
     return _once(folder, make)
+
+
+def cuda_version() -> int:
+    """Return the version of CUDA (12090) of the header that `cuda_library` is built against. Raises CannotBuild."""
+    found = re.search(r"#define CUDA_VERSION (\d+)", _header("cuda.h", "nvidia-cuda-runtime").read_text())
+    assert found is not None
+    return int(found.group(1))
 
 
 def hip_library(cache: Path) -> Path:

@@ -1,3 +1,4 @@
+/* Mapping the board, and orders on it. */
 #define _GNU_SOURCE
 #include "board.h"
 

@@ -190,6 +190,16 @@ API cuCtxGetDevice(CUdevice *out) {
     return CUDA_SUCCESS;
 }
 
+/* Since CUDA 13 a context can be named; NULL is the current one. */
+API cuCtxGetDevice_v2(CUdevice *out, CUcontext context) {
+    ENTER_CONTEXT();
+    NEED(out);
+    if (context && !context_exists(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *out = (context ? context : current_context())->device;
+    return CUDA_SUCCESS;
+}
+
 API cuCtxGetFlags(unsigned *out) {
     ENTER_CONTEXT();
     NEED(out);
@@ -209,6 +219,14 @@ API cuCtxGetApiVersion(CUcontext context, unsigned *out) {
 API cuCtxSynchronize(void) {
     ENTER_OFTEN();
     device_wait(current_context()->physical);
+    return result_unless_lost(DONE);
+}
+
+API cuCtxSynchronize_v2(CUcontext context) {
+    ENTER_OFTEN();
+    if (context && !context_exists(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    device_wait((context ? context : current_context())->physical);
     return result_unless_lost(DONE);
 }
 

@@ -1,5 +1,6 @@
 /* A libcuda.so.1 without a driver, compiled against NVIDIA's own cuda.h: its macros give each function the name of its
- * newest ABI (cuMemAlloc is cuMemAlloc_v2), and the compiler checks every prototype. */
+ * newest ABI (cuMemAlloc is cuMemAlloc_v2), and the compiler checks every prototype. ABIs of CUDA before 4 are left out:
+ * a client that calls cuMemAlloc means another function than it thinks, and should not find it. */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 

@@ -95,6 +95,12 @@ API cuLaunchHostFunc(CUstream handle, CUhostFn function, void *argument) {
     return CUDA_SUCCESS;
 }
 
+/* `mode` (CUDA 13.1) says how the host waits for the device, which makes no difference here. */
+API cuLaunchHostFunc_v2(CUstream handle, CUhostFn function, void *argument, unsigned mode) {
+    (void)mode;
+    return cuLaunchHostFunc(handle, function, argument);
+}
+
 API cuEventCreate(CUevent *out, unsigned flags) {
     ENTER_CONTEXT();
     NEED(out && !(flags & ~(unsigned)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING)));

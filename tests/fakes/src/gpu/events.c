@@ -1,3 +1,5 @@
+/* Events: how far a stream has come, and when. A record has a number, so that waiting for it means that record even if the
+ * event is recorded again meanwhile. */
 #include "gpu.h"
 
 #include <stdlib.h>

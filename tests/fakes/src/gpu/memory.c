@@ -1,3 +1,5 @@
+/* Memory: of devices, which the client sees at an address that the host cannot touch while the bytes lie elsewhere; pinned
+ * memory; and memory of the client's that was registered. Each is a block, found by address. */
 #define _GNU_SOURCE
 #include "gpu.h"
 

@@ -1,3 +1,5 @@
+/* Streams: a queue and a worker each, in order. What the default stream and the blocking ones owe each other is queued as
+ * operations that follow those of another stream. Who waits, waits for any progress and looks whether it was enough. */
 #define _GNU_SOURCE
 #include "gpu.h"
 
