@@ -10,8 +10,6 @@ from pytest_gpucoexist.transfer.edges import Reading
 from pytest_gpucoexist.transfer.labels import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from pytest_gpucoexist.transfer.content import Run
@@ -23,17 +21,16 @@ __all__ = ["read"]
 _MANY = 64  # runs of a block
 _FINE = 1024  # runs of an area
 _FEW = 4  # runs of a block when there are _FINE
-_SHORT = 64  # bytes of a block
 
 
 def read(words: Words, plan: Plan, area: Area, found: NDArray[np.uint8], at: int, runs: list[Run]) -> None:
     """Append the runs of a piece of an area that begins at the area's byte `at`; each ends where a block does.
 
     A block with very many is told coarsely: one run of all that are alike, with the number of their places. So is one
-    with more than a few, once there are very many. What one block holds to its end is first looked for in the next.
+    with more than a few, once there are very many. What one block holds last is first looked for in the next.
     """
     start = area.start + at
-    for low, high in _windows(words.differing(found, area.epoch, start)):
+    for low, high in words.differing(found, area.epoch, start):
         first = (start + low) // 8
         end = -(-(start + high) // 8)
         expected = words.read(area.epoch, 8 * first, 8 * (end - first))
@@ -50,20 +47,6 @@ def read(words: Words, plan: Plan, area: Area, found: NDArray[np.uint8], at: int
             origin=low - real,
         )
         reading = Reading(words, plan, area, window)
-        before = runs[-1].content if runs and runs[-1].high == at + low else None
+        before = runs[-1].content if runs else None
         on = reading.all_of(before) if before is not None else None
         runs += [on] if on is not None else reading.runs(_MANY if len(runs) < _FINE else _FEW)
-
-
-def _windows(blocks: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Join blocks that follow each other where one is so short that it would not be understood alone."""
-    last: tuple[int, int] | None = None
-    for block in blocks:
-        if last is not None and last[1] == block[0] and min(last[1] - last[0], block[1] - block[0]) < _SHORT:
-            last = (last[0], block[1])
-            continue
-        if last is not None:
-            yield last
-        last = block
-    if last is not None:
-        yield last

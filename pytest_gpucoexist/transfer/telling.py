@@ -110,11 +110,14 @@ def _gone(byte: int | None) -> str:
 
 
 def _chunk(plan: Plan, area: Area, run: Run) -> str:
-    """Name the chunk that data of this transfer is of, where there is a ring."""
+    """Name the chunk that data of this transfer is of, where there is a ring; of a later turn, say how that came."""
     content = run.content
     if content is None or content.epoch != epoch_of(plan.transfer, DATA) or not plan.slots:
         return ""
-    return f", chunk {(area.start + run.first + content.shift) // plan.slot_bytes:,}"
+    turn = plan.slots * plan.slot_bytes
+    again = content.epoch == area.epoch and content.shift > 0 and content.shift % turn == 0
+    late = ": its slot was written again before it was copied on" if again else ""
+    return f", chunk {(area.start + run.first + content.shift) // plan.slot_bytes:,}{late}"
 
 
 def _slots(plan: Plan, area: Area, run: Run) -> str:

@@ -113,6 +113,33 @@ def test_a_lost_copy_is_told_by_hop(chunk: int) -> None:
     assert two.found("ring") == []
 
 
+def test_a_slot_that_is_written_again_before_it_is_copied_on_is_told() -> None:
+    to = scene(random.Random(2), 12 * 65536, 4096, 65536, 4)
+    to.payload[3 * 65536 : 4 * 65536] = to.data(7 * 65536, 8 * 65536)
+    (found,) = check(to.plan.after("destination"), to.memory)
+    assert (found.kind, found.offset_bytes, found.size_bytes) == ("misplaced", 3 * 65536, 65536)
+    assert "chunk 7: its slot was written again before it was copied on" in found.text
+
+
+def test_flipped_bits_are_not_taken_for_what_they_happen_to_be() -> None:
+    """Many bits of one byte that make it zero, and one bit that makes a last byte that of a prefill."""
+    to = scene(random.Random(3), 10_000)
+    to.payload[5001] = 0
+    (found,) = check(to.plan.after("destination"), to.memory)
+    assert (found.kind, found.offset_bytes, found.size_bytes) == ("flipped", 5001, 1)
+    assert found.bits >= 3
+    tried = 0
+    for number in range(2000):
+        to = scene(random.Random(number), 7, 64, 64, 2)
+        other = to.stream(UNDER_RING, 0, 7)
+        if int(to.payload[6] ^ other[6]).bit_count() == 1:
+            to.payload[6] = other[6]
+            (found,) = check(to.plan.after("destination"), to.memory)
+            assert (found.kind, found.offset_bytes, found.bits) == ("flipped", 6, 1)
+            tried += 1
+    assert tried > 20
+
+
 def test_the_ring_tells_the_hop_of_a_flipped_bit_while_it_has_the_chunk() -> None:
     first = staged()
     first.run()
