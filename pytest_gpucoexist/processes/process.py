@@ -7,6 +7,7 @@ Nothing is left: `close` ends the process and what it started, and closes every 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VendorProcess"]
 
+_CUT_OFF = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.EBADF}
 _SLACK_S = 10.0
 """How much later than the deadline a wait gives up that the watchdog did not end: it never should."""
 
@@ -114,6 +116,12 @@ class VendorProcess:
                     arguments = send_value(args, "the arguments", self._launch.descriptors)
                 except PayloadError as error:
                     raise VendorPayloadError(f"{reference.name} cannot be called: {error}") from None
+                except OSError as error:
+                    if error.errno in _CUT_OFF:
+                        raise self._after_the_end(reference.name, error) from error
+                    raise VendorPayloadError(
+                        f"{reference.name} cannot be called: there is no memfd for its arguments: {error}"
+                    ) from error
                 asked = {
                     "do": "call",
                     "module": reference.module,
@@ -240,12 +248,16 @@ class VendorProcess:
             reply: Mapping[str, Any] = self._control.receive(deadline_s + KILL_WAIT_S + _SLACK_S)
             return reply
         except (EOFError, OSError) as error:
-            self._watchdog.kill(f"it was cut off: {error}")
-            ending = self._watchdog.join(KILL_WAIT_S + _SLACK_S)
-            launch = self._launch
-            stdout, stderr, trace = launch.stdout.take(), launch.stderr.take(), launch.trace.take()
-            self._record(what, 0.0, "ended", stdout, stderr, ())
-            raise after_the_end(what, self.pid, ending, stdout, stderr, trace) from error
+            raise self._after_the_end(what, error) from error
+
+    def _after_the_end(self, what: str, error: Exception) -> VendorProcessError:
+        """See to it that the process has ended, and return the error that says how."""
+        self._watchdog.kill(f"it was cut off: {error}")
+        ending = self._watchdog.join(KILL_WAIT_S + _SLACK_S)
+        launch = self._launch
+        stdout, stderr, trace = launch.stdout.take(), launch.stderr.take(), launch.trace.take()
+        self._record(what, 0.0, "ended", stdout, stderr, ())
+        return after_the_end(what, self.pid, ending, stdout, stderr, trace)
 
     def _failure(self, reply: Mapping[str, Any], what: str) -> VendorProcessError:
         status, text = reply["status"], reply["text"]

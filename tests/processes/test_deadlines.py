@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpucoexist.errors import VendorDeadlineError, VendorEndedError
+from pytest_gpucoexist.errors import VendorDeadlineError, VendorEndedError, VendorPayloadError
 from tests.processes import called
 
 if TYPE_CHECKING:
@@ -144,6 +145,34 @@ def test_it_dies_between_two_calls(process: VendorProcess) -> None:
     process._watchdog.join(30)
     with pytest.raises(VendorEndedError, match=r"was not asked: process \d+ was ended by SIGTERM"):
         process.run(called.same, 1)
+
+
+def test_it_dies_after_it_was_looked_at_and_before_its_arguments_go(
+    process: VendorProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = process._alive
+
+    def look(what: str) -> None:
+        looked(what)
+        os.kill(process.pid, signal.SIGKILL)
+        process._watchdog.join(60)
+
+    monkeypatch.setattr(process, "_alive", look)
+    with pytest.raises(VendorEndedError, match="was ended by SIGKILL during"):
+        process.run(called.same, "x" * 100_000)
+
+
+def test_without_a_memfd_nothing_is_called_and_the_process_serves_on(
+    process: VendorProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str, flags: int = 0) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "memfd_create", refuse)
+        with pytest.raises(VendorPayloadError, match=r"there is no memfd for its arguments: .*Too many open files"):
+            process.run(called.same, "x" * 100_000)
+    assert process.run(called.same, "x" * 100_000) == "x" * 100_000
 
 
 def test_an_interrupted_call_ends_the_process(process: VendorProcess) -> None:
