@@ -39,7 +39,8 @@ _CHUNKS = 32  # K chunks reach K / (K + 2) of the slower link
 class Pace:
     """How many copies a side queues, how large, and how long one copy and one hand-over may take.
 
-    A chunk is what goes through a slot at once: all of it, or `chunk_bytes`, which both sides must be told alike.
+    A chunk is what goes through a slot at once: all of it, or `chunk_bytes`, which both sides must be told alike. A side
+    whose driver still answers ends at the latest `patience_s` and `depth` x `copy_s` after the last progress.
     """
 
     depth: int = 2

@@ -68,7 +68,11 @@ class Place:
 
 
 class Segment:
-    """A segment that is mapped here. Make one by `create`, `open` or `open_at`; `close` unmaps it."""
+    """A segment that is mapped here. Make one by `create`, `open` or `open_at`; `close` unmaps it.
+
+    `pages` are those that it was made of, where it was made: "reserved", "base", or "transparent", which is a request:
+    the kernel follows it as /sys/kernel/mm/transparent_hugepage/shmem_enabled says. `reasons` say what was lacking.
+    """
 
     def __init__(
         self, descriptor: int, mapping: mmap.mmap, layout: Layout, *, pages: str = "", reasons: tuple[str, ...] = ()

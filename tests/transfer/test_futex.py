@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 LONG_S = 60.0
 
+# A child of a fork touches the counter and ends, whatever threads the test's process has.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
 
 @pytest.fixture
 def word() -> Iterator[int]:
