@@ -1,8 +1,8 @@
 """The first page of a segment: what both processes know of each other, each word on cache lines of its own.
 
     0x000  magic, version, size, slots, slot bytes, guard bytes          written once, by who made the segment
-    0x080  the sender:   counter (u32), failed (u32), time of the last post (u64, ns), pid (u32), bytes to send (u64),
-                         bytes of a chunk (u64)
+    0x080  the sender:   counter (u32), failed (u32); at 0x10: pid (u32), bytes to send (u64), bytes of a chunk (u64);
+                         at 0x40: when it posted the last four counts (u64, ns)
     0x100  the receiver: the same
     0x180  the owner:    (unused), failed
     0x400  why the sender failed; 0x800 the receiver; 0xC00 the owner: length (u32) and text
@@ -35,7 +35,8 @@ COUNT_MASK = STOPPED - 1
 _LINES: dict[str, int] = {"sender": 0x080, "receiver": 0x100, "owner": 0x180}
 _TEXTS: dict[str, int] = {"sender": 0x400, "receiver": 0x800, "owner": 0xC00}
 _TEXT_BYTES = 0x400 - 4
-_FAILED, _STAMP, _PID, _TOTAL, _CHUNK = 4, 8, 16, 24, 32
+_FAILED, _PID, _TOTAL, _CHUNK, _STAMPS = 4, 16, 24, 32, 64
+_STAMP_COUNT = 4
 
 
 class Control:
@@ -46,7 +47,8 @@ class Control:
         self._counters: dict[str, SharedCounter] = {
             name: FutexCounter(address + _LINES[name]) for name in get_args(Role)
         }
-        self._stamps = {name: ctypes.c_uint64.from_address(address + _LINES[name] + _STAMP) for name in get_args(Role)}
+        stamps = ctypes.c_uint64 * _STAMP_COUNT
+        self._stamps = {name: stamps.from_address(address + _LINES[name] + _STAMPS) for name in get_args(Role)}
         self._failed = {name: ctypes.c_uint32.from_address(address + _LINES[name] + _FAILED) for name in _LINES}
 
     def counter(self, role: Role) -> SharedCounter:
@@ -58,9 +60,13 @@ class Control:
         for role, descriptor in descriptors.items():
             self._counters[role] = EventCounter(self._address + _LINES[role], descriptor)
 
-    def stamp(self, role: Role) -> ctypes.c_uint64:
-        """Return the word with the time of a role's last post: ns of CLOCK_MONOTONIC, which processes share."""
-        return self._stamps[role]
+    def stamp(self, role: Role, count: int, when_ns: int) -> None:
+        """Note when a role posts a count, before it does: ns of CLOCK_MONOTONIC, which processes share."""
+        self._stamps[role][count % _STAMP_COUNT] = when_ns
+
+    def stamped(self, role: Role, count: int) -> int:
+        """Return when a role posted a count; it is kept until the role is four posts further."""
+        return int(self._stamps[role][count % _STAMP_COUNT])
 
     def announce(self, role: Role, pid: int, size_bytes: int, chunk_bytes: int) -> None:
         """Say who has a role, how much it will move and in which parts; a pid of 0 says that it is nobody's now."""

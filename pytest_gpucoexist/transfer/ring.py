@@ -39,8 +39,8 @@ _CHUNKS = 32  # K chunks reach K / (K + 2) of the slower link
 class Pace:
     """How many copies a side queues, how large, and how long one copy and one hand-over may take.
 
-    A chunk is what goes through a slot at once: all of it, or `chunk_bytes`, which both sides must be told alike. A side
-    whose driver still answers ends at the latest `patience_s` and `depth` x `copy_s` after the last progress.
+    A chunk is what goes through a slot at once: all of it, or `chunk_bytes`, which both sides must be told alike. A
+    side whose driver still answers ends at the latest `patience_s` and `depth` x `copy_s` after the last progress.
     """
 
     depth: int = 2
@@ -128,7 +128,6 @@ class _Side:
 
     def _pass(self) -> None:
         ahead = self._slots if self._role == "sender" else 0
-        stamp = self._control.stamp(self._role)
         while self._done < self._chunks:
             while self._queued < self._chunks and self._queued - self._done < self._pace.depth:
                 if self._queued >= self._seen + ahead and not self._more(block=self._done == self._queued):
@@ -137,8 +136,9 @@ class _Side:
                 self._queued += 1
             self._engine.wait(EVENTS + self._done % self._slots, self._pace.copy_s)
             self._done += 1
-            stamp.value = time.perf_counter_ns()
-            self._mine.post((self._start + self._done) & COUNT_MASK)
+            count = (self._start + self._done) & COUNT_MASK
+            self._control.stamp(self._role, count, time.perf_counter_ns())
+            self._mine.post(count)
         while self._role == "sender" and self._seen < self._chunks:
             self._more(block=True)
 
@@ -172,8 +172,8 @@ class _Side:
             value, slept = self._theirs.wait(old, 0 if gone else min(left, _LOOK_S)), True
         now = time.perf_counter_ns()
         self._heed(value)
-        if slept:
-            self._wake_ups.append((now - self._control.stamp(self._other).value) / 1e9)
+        if slept and (posted := self._control.stamped(self._other, value)) <= now:
+            self._wake_ups.append((now - posted) / 1e9)
         if self._role == "receiver" and self._seen == 0:
             self._agree()
         self._seen = (value - self._start) & COUNT_MASK
