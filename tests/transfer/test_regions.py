@@ -140,6 +140,34 @@ def test_flipped_bits_are_not_taken_for_what_they_happen_to_be() -> None:
     assert tried > 20
 
 
+@pytest.mark.parametrize("beside", [0, -1])
+def test_a_page_is_torn_at_its_boundary_though_the_bytes_there_are_right_by_chance(beside: int) -> None:
+    tried = 0
+    for number in range(80):
+        to = scene(random.Random(number), 80 * 4096)
+        old = to.stream(UNDER_DESTINATION, 0, to.size)
+        for at in range(4096, 79 * 4096, 4096):
+            if old[at + beside] == to.payload[at + beside]:
+                first, end = (at, at + 8192) if beside == 0 else (at - 8192, at)
+                before = to.payload[first:end].copy()
+                to.payload[first:end] = old[first:end]
+                if end < to.size and first > 0:
+                    (found,) = check(to.plan.after("destination"), to.memory)
+                    assert (found.kind, found.offset_bytes, found.end_bytes) == ("torn", first, end)
+                    tried += 1
+                to.payload[first:end] = before
+    assert tried > 3
+
+
+def test_a_byte_that_is_right_inside_what_is_wrong_does_not_end_it() -> None:
+    for count in range(1, 7):
+        to = scene(random.Random(count), 100_000)
+        to.payload[50_000:60_008] = 0
+        to.payload[60_000 + count] = to.good[4096 + 60_000 + count]
+        (found,) = check(to.plan.after("destination"), to.memory)
+        assert (found.kind, found.offset_bytes, found.end_bytes) == ("zeros", 50_000, 60_008)
+
+
 def test_the_ring_tells_the_hop_of_a_flipped_bit_while_it_has_the_chunk() -> None:
     first = staged()
     first.run()
