@@ -25,6 +25,7 @@ from pytest_gpucoexist.processes.captures import Capture
 
 __all__ = ["Launch", "LaunchOrder", "find_interpreter"]
 
+_KILL_WAIT_S = 3.0
 _LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "child", "launcher.py")
 
 
@@ -118,7 +119,8 @@ class Launch:
                 self._take_over(process, answer.fileno())
             except BaseException:
                 process.kill()
-                process.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # Popen collects it later
+                    process.wait(_KILL_WAIT_S)
                 raise
         return process
 
@@ -144,8 +146,11 @@ class Launch:
                 f"{self.order.python} cannot be started: {failed['error']}; name an interpreter that is there"
             )
         if not said:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_WAIT_S)
+            status, stderr = process.returncode, self.stderr.take()
             raise VendorLaunchError(
-                f"the launcher of {self.order.python} ended (status {process.wait()}) before it: {self.stderr.take()}"
+                f"the launcher of {self.order.python} ended before it (status {status}): {stderr}", stderr=stderr
             )
         self.notes = tuple(said[0]["notes"])
 
