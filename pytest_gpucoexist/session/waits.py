@@ -96,6 +96,7 @@ class Watch:
         self._clock = clock
         self._last: float | None = None
         self._counting = False
+        self._was_vague = False
         self._counted_s = 0.0
         self._next_line_s = FIRST_LINE_S
 
@@ -106,9 +107,13 @@ class Watch:
         if self._last is not None and self._counting:
             self._counted_s += now - self._last
         self._last = now
-        self._counting = not waiting.holders or any(is_strange(self._session, holder) for holder in waiting.holders)
+        strange = [holder for holder in waiting.holders if is_strange(self._session, holder)]
+        self._counting = not waiting.holders or bool(strange)
+        # In the moment of a release a device has no holder, or one that nobody can name: that is no stranger yet.
+        vague = self._counting and all(holder.kind == "unknown" for holder in strange)
+        is_sure, self._was_vague = self._was_vague or not vague, vague
         machine = self._session.machine()
-        if self._counting and self._counted_s >= options.wait_s:
+        if self._counting and is_sure and self._counted_s >= options.wait_s:
             words = gave_up_words(_named(waiting), self._groups, machine, time.time(), options.wait_s)
             raise DeviceBusyError(words)
         if waiting.waited_s >= self._next_line_s:

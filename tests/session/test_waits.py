@@ -216,9 +216,9 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def watch(clock: Clock) -> Watch:
+def watch(clock: Clock, waited: Waited | None = None) -> Watch:
     group = Group(requirement=Requirement(), candidates=(NVIDIA0, NVIDIA1))
-    return Watch(cast("GpuSession", Waited()), [group], "test_a.py::test_it", clock=clock)
+    return Watch(cast("GpuSession", waited or Waited()), [group], "test_a.py::test_it", clock=clock)
 
 
 def holder(session: str | None, kind: Any = "lease", key: str = NVIDIA0) -> Holder:
@@ -256,6 +256,32 @@ def test_nobody_to_be_seen_counts_too() -> None:
     clock = Clock()
     with pytest.raises(DeviceBusyError, match="did not become free"):
         last(clock, watch(clock), (), 11)
+
+
+class Impatient(Waited):
+    """A session that does not wait for others (`--gpu-wait=0`)."""
+
+    class options:  # noqa: N801
+        wait_s = 0.0
+
+
+@pytest.mark.parametrize("between", [(), (holder(None, "unknown"),)], ids=["nobody", "unnamed"])
+def test_the_moment_of_a_release_is_no_stranger(between: tuple[Holder, ...]) -> None:
+    clock = Clock()
+    watched = watch(clock, Impatient())
+    for _ in range(3):
+        last(clock, watched, between, 1)
+        last(clock, watched, (holder("ours"),), 1)
+    last(clock, watched, between, 1)
+    with pytest.raises(DeviceBusyError, match="within 0 s"):
+        last(clock, watched, between, 1)
+
+
+@pytest.mark.parametrize("kind", ["lease", "elsewhere", "leftover"])
+def test_a_stranger_that_is_seen_is_not_waited_for(kind: str) -> None:
+    clock = Clock()
+    with pytest.raises(DeviceBusyError, match="within 0 s"):
+        last(clock, watch(clock, Impatient()), (holder("theirs", kind),), 1)
 
 
 def test_words_for_holders() -> None:
