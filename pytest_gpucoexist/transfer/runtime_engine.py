@@ -194,6 +194,7 @@ class RuntimeEngine(ABC):
     def _begin(self, direction: int, target: int, source: int, size_bytes: int, event: int) -> None:
         self._check(size_bytes)
         with self._current():
+            self._event(event)  # before the copy: one that is queued must be one that can be waited for
             if size_bytes:
                 operation, code = self._copy(direction, target, source, size_bytes, self._streams[direction])
                 if code:
@@ -202,10 +203,12 @@ class RuntimeEngine(ABC):
             self._record(event, direction)
 
     def _record(self, event: int, direction: int) -> None:
-        handle = self._events.get(event)
-        if handle is None:
-            handle = self._events[event] = self._made("new_event", _TIMED)
-        self._api.call(f"recording event {event}", "record", handle, self._streams[direction])
+        self._api.call(f"recording event {event}", "record", self._event(event), self._streams[direction])
+
+    def _event(self, event: int) -> Any:
+        if event not in self._events:
+            self._events[event] = self._made("new_event", _TIMED)
+        return self._events[event]
 
     def _made(self, operation: str, flags: int) -> Any:
         handle = ctypes.c_void_p()
