@@ -1,4 +1,7 @@
-"""Imports go: glue → {reports, {gates, placement} → leases, testing} → {probes, kernellog} → host → model; transfer → model."""
+"""Imports go: glue → {reports, {gates, placement} → leases, testing} → {probes, kernellog} → host → model.
+
+Transfers know the model alone, vendor processes the host too.
+"""
 
 from __future__ import annotations
 
