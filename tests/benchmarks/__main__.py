@@ -9,7 +9,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import decisions, gates, leases, measures
+from tests.benchmarks import decisions, gates, leases, measures, staging, words
 
 MEASURES = {
     "startup": measures.startup,
@@ -23,6 +23,10 @@ MEASURES = {
     "leases": leases.uncontended,
     "handover": leases.handover,
     "decisions": decisions.decisions,
+    "words": words.words,
+    "staging": staging.staging,
+    "handing": staging.handing,
+    "sizes": staging.sizes,
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ class CannotBuild(Exception):  # noqa: N818 - a reason to skip
 
 def nvml_library(cache: Path) -> Path:
     """Return a folder with `libnvidia-ml.so.1`. Raises CannotBuild."""
-    include = _nvml_header().parent
+    include = _header("nvml.h", "nvidia-nvml-dev").parent
     folder = cache / f"nvml-{_hash(SOURCES / 'nvml.c', include / 'nvml.h')}"
 
     def make(into: Path) -> None:
@@ -73,6 +74,47 @@ def runtime_libraries(cache: Path) -> Path:
     return _once(folder, make)
 
 
+def cuda_library(cache: Path) -> Path:
+    """Return a folder with a `libcuda.so.1` that has memory, streams and peers. Raises CannotBuild."""
+    include = _header("cuda.h", "nvidia-cuda-runtime").parent
+    if not (include / "cudaTypedefs.h").is_file():
+        raise CannotBuild(f"needs cudaTypedefs.h beside {include / 'cuda.h'} (pip install nvidia-cuda-runtime)")
+    generator = Path(__file__).parent / "runtime_abi.py"
+    folder = cache / f"cuda-{_hash(*_parts('gpu', 'cuda'), include / 'cuda.h', generator)}"
+
+    def make(into: Path) -> None:
+        generated = into / "generated"
+        generated.mkdir()
+        (generated / "cuda_tables.h").write_text(_run([sys.executable, str(generator), "cuda", str(include)]))
+        flags = ["-I", str(generated), "-isystem", str(include)]
+        _gcc(into / "libcuda.so.1", *_sources("gpu", "cuda"), flags=flags)
+
+    return _once(folder, make)
+
+
+def cuda_version() -> int:
+    """Return the version of CUDA (12090) of the header that `cuda_library` is built against. Raises CannotBuild."""
+    found = re.search(r"#define CUDA_VERSION (\d+)", _header("cuda.h", "nvidia-cuda-runtime").read_text())
+    assert found is not None
+    return int(found.group(1))
+
+
+def hip_library(cache: Path) -> Path:
+    """Return a folder with a `libamdhip64.so.7` that has memory, streams and peers. Raises CannotBuild."""
+    package = _package("rocm.bindings.hip", "rocm-bindings-hip")
+    generator = Path(__file__).parent / "runtime_abi.py"
+    folder = cache / f"hip-{_hash(*_parts('gpu', 'hip'), package / 'cyhip.pxd', generator)}"
+
+    def make(into: Path) -> None:
+        generated = into / "generated"
+        generated.mkdir()
+        (generated / "hip_abi.h").write_text(_run([sys.executable, str(generator), "hip"]))
+        _gcc(into / "libamdhip64.so.7", *_sources("gpu", "hip"), flags=["-I", str(generated)])
+        (into / "libamdhip64.so").symlink_to("libamdhip64.so.7")  # what the bindings open
+
+    return _once(folder, make)
+
+
 def incomplete_amdsmi_library(cache: Path) -> Path:
     """Return a folder with a `lib/libamd_smi.so` of another release: it lacks what the wrapper binds first."""
     folder = cache / f"amdsmi-incomplete-{_hash()}"
@@ -85,24 +127,36 @@ def incomplete_amdsmi_library(cache: Path) -> Path:
 
 
 def _package(name: str, requirement: str) -> Path:
-    spec = importlib.util.find_spec(name)
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # its parent
+        spec = None
     if spec is None or spec.origin is None:
         raise CannotBuild(f"needs {name} (pip install {requirement})")
     return Path(spec.origin).parent
 
 
-def _nvml_header() -> Path:
+def _header(name: str, distribution: str) -> Path:
     roots = [Path(sysconfig.get_paths()[kind]) / "nvidia" for kind in ("purelib", "platlib")]
-    found = [path for root in roots for path in sorted(root.glob("*/include/nvml.h"))]
-    found += [path for path in (Path("/usr/local/cuda/include/nvml.h"), Path("/usr/include/nvml.h")) if path.is_file()]
+    found = [path for root in roots for path in sorted(root.glob(f"*/include/{name}"))]
+    found += [path for path in (Path("/usr/local/cuda/include", name), Path("/usr/include", name)) if path.is_file()]
     if not found:
-        raise CannotBuild("needs nvml.h (pip install nvidia-nvml-dev)")
+        raise CannotBuild(f"needs {name} (pip install {distribution})")
     return found[0]
+
+
+def _parts(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((SOURCES / folder).iterdir())]
+
+
+def _sources(*folders: str) -> list[str]:
+    return [str(path) for path in _parts(*folders) if path.suffix == ".c"]
 
 
 def _hash(*files: Path) -> str:
     digest = hashlib.sha256(" ".join(_FLAGS).encode())
-    for file in (*files, SOURCES / "description.c", SOURCES / "description.h", Path(__file__)):
+    common = [SOURCES / name for name in ("board.c", "board.h", "description.c", "description.h")]
+    for file in (*files, *common, Path(__file__)):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -127,7 +181,9 @@ def _gcc(target: Path, *sources: str, flags: list[str] | None = None) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:
         raise CannotBuild("needs gcc")
-    files = [str(SOURCES / source) for source in ("description.c", *sources)]  # an absolute path stays what it is
+    files = [
+        str(SOURCES / source) for source in ("board.c", "description.c", *sources)
+    ]  # an absolute path stays what it is
     soname = [] if any("soname" in flag for flag in flags or []) else [f"-Wl,-soname,{target.name}"]
     _run([gcc, *_FLAGS, "-I", str(SOURCES), *(flags or []), *files, "-o", str(target), *soname, "-lpthread"])
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tests.fakes.board import MAX_ORDERS, Board
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +17,29 @@ if TYPE_CHECKING:
 Keys = dict[str, object]
 
 NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A fault that was ordered under a key of the description, and that is counted on the board."""
+
+    machine: FakeMachine
+    key: str
+    number: int
+
+    @property
+    def seen(self) -> int:
+        """How many copies or calls it could have struck at, in all processes."""
+        return self.machine.board.order(self.number)[0]
+
+    @property
+    def struck(self) -> int:
+        """How often the fault has happened, in all processes."""
+        return self.machine.board.order(self.number)[1]
+
+    def withdraw(self) -> None:
+        """Let it happen no more; what hangs by it goes on."""
+        self.machine.put({self.key: None})
 
 
 class FakeMachine:
@@ -28,6 +54,8 @@ class FakeMachine:
             "GPUCOEXIST_FAKE_LOG": str(self.log),
         }
         self._keys: dict[str, str] = {}
+        self._orders = 0
+        self.board = Board(self.path)
         self._write()
 
     def put(self, keys: Mapping[str, object]) -> None:
@@ -42,6 +70,29 @@ class FakeMachine:
         """Let a function fail: `fault("nvidia.nvmlInitWithFlags", "hang 60")`, `fault("nvidia.1.*", "status 15")`."""
         scope, _, function = where.rpartition(".")
         self.put({f"{scope}.fault.{function}": action})
+
+    def order(self, key: str, action: str, *, at: int = 1, each: bool = False) -> Order:
+        """Order a fault of a copy or of a function, from now on and counted over all processes.
+
+        `order("nvidia.0.copy.h2d", "flip 4096")` strikes once, at the `at`-th copy from here on or, if that does not
+        fit (`src/gpu/faults.c` has the actions), the first that does; `each` at all of them. A way is h2d, d2h, d2d or
+        peer.INDEX. `order("cuda.1.fault.cuMemAlloc", "status 2")` is for a function: CUDA's without their "_v2".
+        """
+        if ".copy." in key:
+            self.board.engine(key.replace(".copy.", "."))  # raises where there is no such engine
+        self._orders += 1
+        assert self._orders < MAX_ORDERS
+        self.put({key: f"#{self._orders} {at}{'+' if each else ''} {action}"})
+        return Order(machine=self, key=key, number=self._orders)
+
+    def copied(self, where: str) -> tuple[int, int]:
+        """Return how many copies an engine has made, and their bytes: `copied("nvidia.0.h2d")`, `"amd.0.peer.1"`."""
+        return self.board.engine(where)
+
+    def load(self, *folders: Path) -> None:
+        """Let clients find libraries in these folders too."""
+        known = self.environ.get("LD_LIBRARY_PATH", "").split(":")
+        self.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, [*known, *map(str, folders)]))
 
     def nvidia(
         self,
@@ -91,11 +142,23 @@ class FakeMachine:
         """Return the PIDs of the processes that have called."""
         return {int(line.split()[0]) for line in self.log.read_text().splitlines()} if self.log.exists() else set()
 
+    def contexts(self) -> list[tuple[int, str]]:
+        """Return the contexts that clients have made, in order: the PID and the device, `(4711, "nvidia.0")`."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        calls = [(int(pid), function, device) for pid, function, device in (line.split() for line in lines)]
+        return [
+            (pid, f"{vendor}.{device}")
+            for pid, function, device in calls
+            for vendor in ("nvidia", "amd")
+            if function == f"{vendor}.context"
+        ]
+
     def _write(self) -> None:
         text = "".join(f"{key} = {value}\n" for key, value in self._keys.items())
         temporary = self.path.with_suffix(".new")
         temporary.write_text(text)
         os.replace(temporary, self.path)
+        self.board.describe_again()
 
 
 def _nvidia(gpu: NvmlGpu) -> Keys:

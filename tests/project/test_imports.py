@@ -1,4 +1,7 @@
-"""Imports go: glue → {reports, {gates, placement} → leases, testing} → {probes, kernellog} → host → model."""
+"""Imports go: glue → {reports, {gates, placement} → leases, testing} → {probes, kernellog} → host → model.
+
+Transfers know the model alone, vendor processes the host too.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ ALLOWED: dict[str, set[str]] = {
     "gates": {"gates", "kernellog", "leases", "probes", "host", "model"},
     "leases": {"leases", "probes", "host", "model"},
     "placement": {"placement", "leases", "host", "model"},
+    "processes": {"processes", "host", "model"},
     "reports": {"reports", "model"},
+    "transfer": {"transfer", "model"},
     "testing": {"testing", "probes", "host", "model"},
     "session": {
         *{"session", "reports", "gates", "leases", "placement", "testing", "probes", "host", "model"},

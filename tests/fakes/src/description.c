@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "description.h"
 
+#include "board.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -24,6 +26,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct line *lines;
 static size_t line_count;
 static struct stat loaded;
+static char loaded_path[512];
+static uint64_t loaded_generation;
+static _Atomic uint64_t version;
+static _Atomic bool any_faults, log_all;
 
 static char *trim(char *text) {
     while (isspace((unsigned char)*text))
@@ -56,35 +62,71 @@ static char *read_file(const char *path, struct stat *state) {
     return text;
 }
 
-static int is_loaded(const char *path) {
+static bool is_loaded(const char *path, bool shared, uint64_t generation) {
+    if (!lines || strcmp(path, loaded_path) != 0)
+        return false;
+    if (shared)
+        return generation == loaded_generation;
     struct stat now;
     if (stat(path, &now) != 0)
         return 1; /* gone: keep the last description */
-    return lines && now.st_ino == loaded.st_ino && now.st_size == loaded.st_size
+    return now.st_ino == loaded.st_ino && now.st_size == loaded.st_size
         && now.st_mtim.tv_sec == loaded.st_mtim.tv_sec && now.st_mtim.tv_nsec == loaded.st_mtim.tv_nsec;
 }
 
 /* The caller holds the lock. An old text is never freed: values of it may be in use. */
-static void load(void) {
-    const char *path = getenv("GPUCOEXIST_FAKE_MACHINE");
-    if (!path || is_loaded(path))
-        return;
-    char *text = read_file(path, &loaded);
-    if (!text)
-        return;
+static void read_lines(char *text) {
     size_t room = 1;
     for (const char *at = text; *at; at++)
         room += *at == '\n';
     lines = calloc(room, sizeof *lines);
     line_count = 0;
+    bool faults = false, all = false;
     for (char *save = NULL, *line = strtok_r(text, "\n", &save); line && lines; line = strtok_r(NULL, "\n", &save)) {
         char *equals = strchr(line, '=');
         if (*trim(line) == '#' || !equals)
             continue;
         *equals = '\0';
-        lines[line_count].key = trim(line);
-        lines[line_count++].value = trim(equals + 1);
+        lines[line_count] = (struct line){trim(line), trim(equals + 1)};
+        faults |= strstr(lines[line_count].key, ".fault.") != NULL;
+        if (strcmp(lines[line_count].key, "log") == 0)
+            all = strcmp(lines[line_count].value, "all") == 0;
+        line_count++;
     }
+    any_faults = faults;
+    log_all = all;
+    version++;
+}
+
+/* The caller holds the lock. */
+static void load(void) {
+    bool shared;
+    const char *path = getenv("GPUCOEXIST_FAKE_MACHINE");
+    uint64_t generation = board(&shared)->generation; /* before the file, which is in place when the word changes */
+    if (!path || is_loaded(path, shared, generation))
+        return;
+    char *text = read_file(path, &loaded);
+    if (!text)
+        return;
+    read_lines(text);
+    loaded_generation = generation;
+    copy_text(loaded_path, sizeof loaded_path, path);
+}
+
+uint64_t description_version(void) {
+    static _Atomic uint64_t last_generation;
+    static struct board *_Atomic last_board;
+    bool shared;
+    struct board *now = board(&shared);
+    uint64_t generation = now->generation;
+    if (!shared || last_board != now || last_generation != generation || version == 0) {
+        pthread_mutex_lock(&lock);
+        load();
+        pthread_mutex_unlock(&lock);
+        last_board = now;
+        last_generation = generation;
+    }
+    return version;
 }
 
 const char *described(const char *format, ...) {
@@ -175,22 +217,35 @@ size_t next_user(const char *folder, size_t from, uint64_t *pid, uint64_t *bytes
     return found;
 }
 
-static void log_call(const char *function, int device) {
+void log_event(const char *event, int device) {
     const char *path = getenv("GPUCOEXIST_FAKE_LOG");
     int fd = path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
     if (fd < 0)
         return;
-    dprintf(fd, "%d %s %d\n", (int)getpid(), function, device);
+    dprintf(fd, "%d %s %d\n", (int)getpid(), event, device);
     close(fd);
 }
 
-static void sleep_through(double seconds) {
+void sleep_through(double seconds) {
     struct timespec left = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     while (nanosleep(&left, &left) != 0 && errno == EINTR)
         continue;
 }
 
+_Noreturn void die_as(const char *action) {
+    if (strcmp(action, "kill") == 0)
+        kill(getpid(), SIGKILL);
+    if (strcmp(action, "segv") == 0)
+        *(volatile int *)8 = 0;
+    dprintf(STDERR_FILENO, "fake driver: there is no fault \"%s\"\n", action);
+    abort();
+}
+
 static int act(const char *fault) {
+    struct ordered order = read_order(fault);
+    if (!order_reached(&order) || !order_strikes(&order))
+        return 0;
+    fault = order.action;
     char *copy = strdup(fault), *save = NULL;
     int status = 0;
     for (char *action = strtok_r(copy, ";", &save); action; action = strtok_r(NULL, ";", &save)) {
@@ -199,21 +254,19 @@ static int act(const char *fault) {
             sleep_through(strtod(action + 5, NULL));
         else if (strncmp(action, "print ", 6) == 0)
             dprintf(STDOUT_FILENO, "%s\n", action + 6);
-        else if (strcmp(action, "kill") == 0)
-            kill(getpid(), SIGKILL);
-        else if (strcmp(action, "segv") == 0)
-            *(volatile int *)8 = 0;
         else if (strncmp(action, "status ", 7) == 0)
             status = (int)strtol(action + 7, NULL, 0);
         else
-            abort(); /* a test's mistake */
+            die_as(action);
     }
     free(copy);
     return status;
 }
 
-int enter(const char *vendor, int device, const char *function) {
-    log_call(function, device);
+static int faults_of(const char *vendor, int device, const char *function) {
+    description_version();
+    if (!any_faults)
+        return 0;
     const char *fault = NULL;
     if (device >= 0) {
         fault = described("%s.%d.fault.%s", vendor, device, function);
@@ -223,4 +276,16 @@ int enter(const char *vendor, int device, const char *function) {
     if (!fault)
         fault = described("%s.fault.%s", vendor, function);
     return fault ? act(fault) : 0;
+}
+
+int enter(const char *vendor, int device, const char *function) {
+    log_event(function, device);
+    return faults_of(vendor, device, function);
+}
+
+int enter_often(const char *vendor, int device, const char *function) {
+    description_version();
+    if (log_all)
+        log_event(function, device);
+    return faults_of(vendor, device, function);
 }

@@ -1,7 +1,8 @@
 /* The machine that the fake driver libraries stand for, and the faults that a test injects.
  *
- * The file named by GPUCOEXIST_FAKE_MACHINE holds `key = value` lines; it is looked at again at every call, so a test
- * can change the machine while a client runs. Of equal keys the last one counts.
+ * The file named by GPUCOEXIST_FAKE_MACHINE holds `key = value` lines. A test can change it while a client runs: it is
+ * read again when the word on the board has changed (board.h), without a board when the file has, which costs a stat()
+ * per call. Of equal keys the last one counts.
  *
  *     nvidia.count = 2                             how many devices the library shows
  *     nvidia.0.name = NVIDIA GeForce RTX 4090      a field of a device; a missing one is "not supported"
@@ -14,7 +15,10 @@
  *     segv           crash          kill         die of SIGKILL
  *     status CODE    return CODE
  *
- * Every call is appended to the file named by GPUCOEXIST_FAKE_LOG as "PID FUNCTION DEVICE"; device -1 is the library.
+ * An order in front of it ("#7 3 kill") says at which call, and has it counted: see board.h.
+ *
+ * Calls are appended to the file named by GPUCOEXIST_FAKE_LOG as "PID FUNCTION DEVICE"; device -1 is the library. Those
+ * that a client makes for every copy are left out unless the description says `log = all`.
  */
 #ifndef DESCRIPTION_H
 #define DESCRIPTION_H
@@ -51,5 +55,20 @@ size_t next_user(const char *folder, size_t from, uint64_t *pid, uint64_t *bytes
 
 /* Enter a function: log the call and act on the faults that stand for it. Returns the status to return, 0 for none. */
 int enter(const char *vendor, int device, const char *function);
+
+/* The same for a function that is called for every copy. */
+int enter_often(const char *vendor, int device, const char *function);
+
+/* Append a line to the log that is no call: "nvidia.context", say. */
+void log_event(const char *event, int device);
+
+/* A number that is another one after the description has changed. */
+uint64_t description_version(void);
+
+/* Sleep, whatever signals come. */
+void sleep_through(double seconds);
+
+/* Die as an action says: "kill", "segv", or with a message that a test has made a mistake. */
+_Noreturn void die_as(const char *action);
 
 #endif

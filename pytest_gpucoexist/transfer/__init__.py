@@ -1,0 +1,1 @@
+"""Data moved between devices: engines, staging, and the verification of what arrived."""
