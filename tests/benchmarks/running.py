@@ -11,14 +11,14 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["ROOT", "Row", "Sessions", "Times", "installed", "timed"]
+__all__ = ["ROOT", "Row", "Sessions", "Times", "installed", "timed", "unjudged"]
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "gpucoexist"
@@ -34,6 +34,11 @@ class Row:
     spread: str = ""
     target: str = ""
     met: bool | None = None
+
+
+def unjudged(rows: Iterable[Row]) -> list[Row]:
+    """Return rows without a verdict: processes that work together by the clock tell little on a shared machine."""
+    return [replace(row, target="", met=None) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
