@@ -18,10 +18,11 @@ from pytest_gpucoexist.placement.transport import AWAITED, CANCEL, RUN
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
+    from pytest_gpucoexist.placement.engine import Engine
     from pytest_gpucoexist.placement.scheduler import Node
     from pytest_gpucoexist.placement.transport import Over
 
-__all__ = ["Orders", "Position", "QueuedWorker", "WorkerQueue", "await_blockers", "hand_over"]
+__all__ = ["Orders", "Position", "QueuedWorker", "WorkerQueue", "await_blockers", "guess", "hand_over", "take_back"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -193,6 +194,17 @@ class QueuedWorker:
                 self.node.send_runtest_some(orders.indices)
 
 
+def guess(engine: Engine, name: str, queue: WorkerQueue) -> int | None:
+    """Guess what a worker runs after its last position; any other test when something is left, None when not."""
+    guessed = engine.predict(name)
+    if guessed is not None and guessed in queue.index_of:
+        return guessed
+    if not engine.left:
+        return None
+    last = queue.positions[-1].test
+    return next((test for test in engine.pending if test in queue.index_of and test != last), None)
+
+
 def await_blockers(
     workers: Mapping[str, QueuedWorker], position: Position, push: Callable[[str, str, object], None]
 ) -> None:
@@ -218,3 +230,17 @@ def hand_over(
     for worker in workers.values():
         worker.queue.unblock(name, head.test, soon=True)
         worker.go_on(push)
+
+
+def take_back(worker: QueuedWorker, push: Callable[[str, str, object], None]) -> list[int]:
+    """Make predictions of all assignments of a worker; one that is to end passes them by. Returns their tests.
+
+    What was on its way to the worker counts for nothing: it has refused an earlier one, or it was not granted yet.
+    """
+    taken = [each for each in worker.queue.positions if each.state in {"assigned", "granted"}]
+    for position in taken:
+        position.state = "cancelled" if worker.queue.is_closed else "predicted"
+        if worker.queue.is_closed:
+            with contextlib.suppress(OSError):  # it has died: that is told next
+                push(worker.name, CANCEL, [position.number, False])
+    return [position.test for position in taken]

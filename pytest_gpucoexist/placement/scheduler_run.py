@@ -11,7 +11,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.placement.scheduler_avoided import Avoided
-from pytest_gpucoexist.placement.scheduler_queue import Orders, QueuedWorker, WorkerQueue, await_blockers, hand_over
+from pytest_gpucoexist.placement.scheduler_queue import (
+    Orders,
+    QueuedWorker,
+    WorkerQueue,
+    await_blockers,
+    guess,
+    hand_over,
+    take_back,
+)
 from pytest_gpucoexist.placement.scheduler_scopes import Scopes
 from pytest_gpucoexist.placement.scheduler_surplus import Surplus
 from pytest_gpucoexist.placement.suite import distinct
@@ -19,7 +27,7 @@ from pytest_gpucoexist.placement.timeline import Hold
 from pytest_gpucoexist.placement.transport import REFUSED, UNRUN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pytest_gpucoexist.placement.engine import Engine
     from pytest_gpucoexist.placement.engine.values import Assignment, Statistics
@@ -112,8 +120,7 @@ class Run:
     def over(self, name: str, said: Over) -> None:
         """Take a worker's word that it has left a position behind. One can overtake another: they come in two ways."""
         with self._lock:
-            worker = self._workers.get(name)
-            if worker is not None:
+            if (worker := self._workers.get(name)) is not None:
                 worker.said[said[0]] = said
                 while (first := worker.first_said()) is not None:
                     self._left_behind(name, worker, first)
@@ -172,10 +179,8 @@ class Run:
         position = worker.queue.positions.popleft()
         if position.state == "granted" and how != UNRUN:
             self._unblock(name, position.test)
-            if how == REFUSED:
-                self._was_refused(name, worker, position.test, said[7], now_s)
-            else:
-                self._ran(name, worker, position, said, now_s)
+            follows = self._was_refused if how == REFUSED else self._ran
+            follows(name, worker, position, said, now_s)
         # A worker that hears something while it sets up a test is slowed down with a device in its hands.
         self._is_postponed = how != UNRUN and all(each.goes_on for each in self._workers.values())
         if not self._is_postponed:
@@ -201,16 +206,16 @@ class Run:
         if following is not None and following.state == "granted":
             self._engine.started(name, following.test, now_s)
 
-    def _was_refused(self, name: str, worker: QueuedWorker, test: int, keys: Iterable[str], now_s: float) -> None:
+    def _was_refused(self, name: str, worker: QueuedWorker, position: Position, said: Over, now_s: float) -> None:
         worker.refusals += 1
+        self._take_back(name, position.test, said[7], now_s)
+        self._avoided.note(self._sites[name], said[7], now_s)
+
+    def _take_back(self, name: str, test: int, keys: Collection[str], now_s: float) -> None:
+        """Have all assignments of a worker go back, of which this test is the first."""
         self._engine.refused(name, test, tuple(keys), now_s)
-        self._avoided.note(self._sites[name], keys, now_s)
-        # Assignments that came later went back as well. The worker begins none of them: words that were on their way
-        # when it refused count for nothing.
-        for position in worker.queue.positions:
-            if position.state in {"assigned", "granted"}:
-                position.state = "predicted"
-                self._unblock(name, position.test)
+        for each in take_back(self._workers[name], self._push):
+            self._unblock(name, each)
 
     def _unblock(self, name: str, test: int | None) -> None:
         """Nobody waits any more for what a worker held for a test, or (None) for any."""
@@ -234,9 +239,13 @@ class Run:
             self._assign(assignment, orders.setdefault(assignment.worker, Orders()))
         for name, worker in tuple(self._workers.items()):
             self._complete(name, worker, orders.setdefault(name, Orders()), now_s)
-        heads = [worker.queue.positions[0] for worker in self._workers.values() if worker.queue.positions]
-        if any(head.waits and head.state == "granted" for head in heads):
-            self._scopes.end(self._workers, self._engine.pending)  # it may be this that is waited for
+        heads = {name: worker.queue.positions[0] for name, worker in self._workers.items() if worker.queue.positions}
+        waiting = [head for head in heads.values() if head.waits and head.state == "granted"]
+        if any(head.test in self._patient and not head.has_begun for head in waiting):  # perhaps for a scope of ours
+            for name in self._scopes.blocked(self._workers):
+                self._take_back(name, heads[name].test, (), now_s)
+        if waiting:
+            self._scopes.end(self._workers, self._engine.pending)
 
     def _assign(self, assignment: Assignment, orders: Orders) -> None:
         worker = self._workers[assignment.worker]
@@ -250,13 +259,14 @@ class Run:
         """Let a queue end in a prediction, or end it; grant what may run; tell the worker."""
         queue = worker.queue
         if queue.needs_prediction:
-            guess = self._guess(name, queue)
-            if guess is None:
+            following = guess(self._engine, name, queue)
+            if following is None:
                 queue.positions[-1].waits = True  # it could not give the test back to anybody
             else:
-                queue.predict(guess, orders)
+                queue.predict(following, orders)
             queue.grant(orders)
-            closes = guess is None and queue.positions[-1].state == "granted"
+            # Not before it is the first: what comes before it may be refused, and then it goes back.
+            closes = following is None and len(queue.positions) == 1 and queue.positions[0].state == "granted"
         else:
             queue.grant(orders)
             closes = queue.is_idle and not queue.is_closed and not self._engine.left
@@ -265,16 +275,6 @@ class Run:
         worker.tell(self._push, orders)
         if closes:
             worker.node.shutdown()
-
-    def _guess(self, name: str, queue: WorkerQueue) -> int | None:
-        """Guess what a worker runs after its last position; any other test when something is left, None when not."""
-        guess = self._engine.predict(name)
-        if guess is not None and guess in queue.index_of:
-            return guess
-        if not self._engine.left:
-            return None
-        last = queue.positions[-1].test
-        return next((test for test in self._engine.pending if test in queue.index_of and test != last), None)
 
     def _close(self, worker: QueuedWorker) -> None:
         """Let a worker end: what was granted runs, everything else is passed by."""

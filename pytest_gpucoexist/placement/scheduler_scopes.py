@@ -30,6 +30,15 @@ class Scopes:
         """Note that a worker has run a test, and may keep something for its scopes."""
         self._kept.add(name)
 
+    def blocked(self, workers: Mapping[str, QueuedWorker]) -> tuple[str, ...]:
+        """Return who may keep something while it waits for another worker's test to end, which may wait for that."""
+        firsts = {name: worker.queue.positions[0] for name, worker in workers.items() if worker.queue.positions}
+        return tuple(
+            name
+            for name, first in firsts.items()
+            if name in self._kept and first.state == "assigned" and first.blockers and not workers[name].queue.is_closed
+        )
+
     def end(self, workers: Mapping[str, QueuedWorker], pending: Iterable[int]) -> bool:
         """Have workers that have nothing to do give back what they keep; return whether any of them was told."""
         pending = tuple(pending)

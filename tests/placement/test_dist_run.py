@@ -174,6 +174,16 @@ def test_a_worker_without_a_test_gives_back_what_its_scopes_keep() -> None:
     assert stage.run.is_finished
 
 
+@pytest.mark.parametrize("seed", range(25))
+def test_who_waits_for_a_scope_is_not_waited_for_by_who_keeps_it(seed: int) -> None:
+    chance = random.Random(3000 + seed)
+    stage = Stage(*suite(chance), keeps=True)
+    stage.begin(3)
+    stage.finish(chance)
+    assert Counter(nodeid for _, nodeid, _ in stage.log) == Counter(stage.ids)
+    assert stage.run.is_finished
+
+
 def test_a_prediction_does_not_run_before_it_is_granted() -> None:
     stage = Stage([Test(id=0, demand=2), Test(id=1, demand=2), Test(id=2, demand=2)])
     stage.begin(2)

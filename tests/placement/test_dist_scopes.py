@@ -44,3 +44,28 @@ def test_devices_of_a_scope_whose_tests_are_over_are_not_waited_for_for_ever(pyt
     suite = Planned(pytester, test_a=WHOLE_SESSION, test_b=MODULES, test_c=MODULES)
     suite.run(workers=4).assert_outcomes(passed=16)
     assert len(suite.ran()) == 16
+
+
+PAIRS = """
+import pytest
+
+@pytest.mark.parametrize("i", range(3))
+def test_pair(gpu_pair, i): pass
+
+@pytest.mark.gpu(count=2)
+@pytest.mark.parametrize("i", range(3))
+def test_two(gpus, i): pass
+
+@pytest.mark.parametrize("i", range(3))
+def test_rocm(rocm_gpu, i): pass
+
+@pytest.mark.parametrize("i", range(2))
+def test_cuda(cuda_gpu, i): pass
+"""
+
+
+@needs_xdist
+def test_modules_that_keep_their_devices_do_not_wait_for_each_other_for_ever(pytester: pytest.Pytester) -> None:
+    suite = Planned(pytester, **{f"test_{name}": PAIRS for name in "abcd"})
+    suite.run("--gpu-lease=module", workers=3).assert_outcomes(passed=44)
+    assert len(suite.ran()) == 44

@@ -89,6 +89,7 @@ class FakeWorker:
             return True
         if self.at == _END:
             self.is_over = True
+            self.kept.clear()  # the process has ended
             assert run.remove_worker(self.name) is None
             return True
         if self.following is None:
@@ -130,6 +131,7 @@ class FakeWorker:
         """Crash where it stands, or have it told of a crash that was before."""
         self.is_over = self.is_dead = True
         self.running = None
+        self.kept.clear()
         return run.remove_worker(self.name)
 
     def _left(self, run: Run, how: str, keys: Sequence[str] = ()) -> None:
