@@ -111,3 +111,19 @@ def test_a_teardown_that_takes_long_or_fails_keeps_the_device_until_its_end(
     for turns in by_key.values():
         turns.sort()
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(turns))
+
+
+def test_where_nobody_waits_the_last_report_says_that_a_position_is_over(pytester: pytest.Pytester) -> None:
+    """Without that word the controller would hand out nothing more, and the run stand still."""
+    suite = Planned(
+        pytester,
+        test_it="""
+            import time
+            import pytest
+
+            @pytest.mark.parametrize("n", range(20))
+            def test_it(cuda_gpu, n): time.sleep(0.02)
+            """,
+    )
+    suite.run(workers=2).assert_outcomes(passed=20)
+    assert len(suite.ran()) == 20
