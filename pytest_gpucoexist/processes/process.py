@@ -204,8 +204,7 @@ class VendorProcess:
             self._control = Control(launch.control, served)
             hello: Mapping[str, Any] = self._control.receive(deadline_s + _SLACK_S)
         except (EOFError, OSError) as error:
-            self._watchdog.kill("it did not begin to serve")
-            ending = self._watchdog.join(KILL_WAIT_S + _SLACK_S)
+            ending = self._watchdog.end("it did not begin to serve", _SLACK_S)
             how = ending.describe() if ending is not None else "does not end"
             stderr = launch.stderr.take()
             last = f": {stderr.strip()[-2000:]}" if stderr.strip() else ""
@@ -252,8 +251,7 @@ class VendorProcess:
 
     def _after_the_end(self, what: str, error: Exception) -> VendorProcessError:
         """See to it that the process has ended, and return the error that says how."""
-        self._watchdog.kill(f"it was cut off: {error}")
-        ending = self._watchdog.join(KILL_WAIT_S + _SLACK_S)
+        ending = self._watchdog.end(f"it was cut off: {error}", _SLACK_S)
         launch = self._launch
         stdout, stderr, trace = launch.stdout.take(), launch.stderr.take(), launch.trace.take()
         self._record(what, 0.0, "ended", stdout, stderr, ())

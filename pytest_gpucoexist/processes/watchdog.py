@@ -27,6 +27,8 @@ __all__ = ["KILL_WAIT_S", "Ending", "Watchdog"]
 
 KILL_WAIT_S = 3.0
 """How long a killed process may take to go: to free the memory of a large one takes the kernel a while."""
+DYING_S = 2.0
+"""How long a process may take from the loss of its sockets to its end, before it is killed for the loss."""
 _TICK_S = 0.5
 _POLL_S = 0.02  # where the kernel has no pidfd
 
@@ -127,6 +129,16 @@ class Watchdog:
         if self._thread is not None:
             self._thread.join(timeout_s)
         return self.ending
+
+    def end(self, reason: str, slack_s: float) -> Ending | None:
+        """Wait for the end of a process that is cut off; kill it when it does not come by itself."""
+        # The kernel closes what a dying process had open before it can say how the process ended: to kill it at
+        # once would hide that.
+        ending = self.join(DYING_S)
+        if ending is not None:
+            return ending
+        self.kill(reason)
+        return self.join(KILL_WAIT_S + slack_s)
 
     def _notify(self) -> None:
         with self._lock:

@@ -139,6 +139,17 @@ def test_somebody_else_kills_it(process: VendorProcess) -> None:
     thread.join()
 
 
+def test_what_closes_its_sockets_before_it_ends_is_not_killed_for_that(process: VendorProcess) -> None:
+    with pytest.raises(VendorEndedError, match="was ended by SIGABRT during"):
+        process.run(called.cut_off_and, "abort")
+
+
+def test_what_closes_its_sockets_and_stays_is_killed_for_that(process: VendorProcess) -> None:
+    with pytest.raises(VendorEndedError, match=r"it was cut off: .*: process \d+ was killed"):
+        process.run(called.cut_off_and, "stay")
+    assert gone(process.pid)
+
+
 def test_it_dies_between_two_calls(process: VendorProcess) -> None:
     assert process.run(called.same, 1) == 1
     os.kill(process.pid, signal.SIGTERM)
