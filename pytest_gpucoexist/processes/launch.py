@@ -22,6 +22,7 @@ from typing import Any
 from pytest_gpucoexist.errors import VendorLaunchError
 from pytest_gpucoexist.processes.bundle import boot_source, bundle
 from pytest_gpucoexist.processes.captures import Capture
+from pytest_gpucoexist.processes.forking import Forking
 
 __all__ = ["Launch", "LaunchOrder", "find_interpreter"]
 
@@ -61,6 +62,7 @@ class Launch:
     _ours: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _bundle: int = -1
     _child_control: int = -1
+    _forking: Forking = field(default_factory=Forking)
 
     def __post_init__(self) -> None:
         """Open everything. Raises VendorLaunchError and leaves nothing open."""
@@ -101,7 +103,7 @@ class Launch:
         with os.fdopen(reading, "rb", 0) as answer:
             try:
                 told = self._memory("order", json.dumps(whole).encode())
-                process = subprocess.Popen(
+                process = self._forking.start(
                     [sys.executable, "-I", "-S", _LAUNCHER, str(told), str(writing)],
                     stdin=subprocess.DEVNULL,
                     stdout=self.stdout.fd,
@@ -124,6 +126,10 @@ class Launch:
                 raise
         return process
 
+    def break_off(self) -> None:
+        """End what `start` waits for, from another thread."""
+        self._forking.kill()
+
     def _take_over(self, process: subprocess.Popen[bytes], answer: int) -> None:
         """Read what the launcher says until the pipe is closed: by `execve`, or by its end."""
         text = b""
@@ -131,7 +137,7 @@ class Launch:
         poll = select.poll()
         poll.register(answer, select.POLLIN)
         while True:
-            if not poll.poll(1000 * max(0.0, end - time.monotonic())):
+            if not poll.poll(1000 * max(0.0, end - time.monotonic())) or self._forking.is_killed:
                 raise VendorLaunchError(
                     f"{self.order.python} did not start within {self.order.deadline_s:g} s", stderr=self.stderr.take()
                 )

@@ -61,7 +61,7 @@ class VendorProcess:
         self._launch = Launch(order, host.environ)
         self._watchdog = Watchdog(host, tick=self._trim, ended=self._cut, send_signal=send_signal)
         try:
-            self.pid = self._watchdog.start(self._launch.start)
+            self.pid = self._watchdog.start(self._launch.start, self._launch.break_off, order.deadline_s)
         except BaseException:
             self._launch.close()
             raise

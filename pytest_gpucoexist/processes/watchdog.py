@@ -84,8 +84,13 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self.ending: Ending | None = None
 
-    def start(self, launch: Callable[[], subprocess.Popen[bytes]]) -> int:
-        """Start the process in a thread of its own and return its PID. Raises what `launch` raises."""
+    def start(
+        self, launch: Callable[[], subprocess.Popen[bytes]], break_off: Callable[[], None], patience_s: float
+    ) -> int:
+        """Start the process in a thread of its own and return its PID. Raises what `launch` raises.
+
+        When it takes longer than `patience_s` seconds, `break_off` is called to make it return.
+        """
         _reap_left_behind()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._run, args=(launch,), name="gpucoexist-process", daemon=True)
@@ -96,9 +101,10 @@ class Watchdog:
             self._wake = -1
             raise
         try:
-            self._started.wait()
+            self._await_start(break_off, patience_s)
         except BaseException:  # Ctrl-C: the thread sees it when the launch is over
             self.kill("the launch was broken off")
+            self._await_start(break_off, DYING_S)
             self._thread.join()
             raise
         if self._failure is not None:
@@ -106,6 +112,11 @@ class Watchdog:
             raise self._failure
         assert self._process is not None
         return self._process.pid
+
+    def _await_start(self, break_off: Callable[[], None], patience_s: float) -> None:
+        while not self._started.wait(patience_s):
+            break_off()  # again, should there have been nothing to end yet
+            patience_s = _TICK_S
 
     def arm(self, deadline_s: float, reason: str) -> None:
         """Kill the process in `deadline_s` seconds, unless `disarm` is called before."""
