@@ -90,9 +90,9 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integrity:
-    """One way of copying, verified.
+    """One way of copying, verified. `kind` is as in a gate's id: roundtrip, bitwalk, p2p, staged and others.
 
-    `kind` is as in a gate's id: "roundtrip", "bitwalk", "p2p", "staged", … Without `wrong`, every one of `sizes` arrived as it was sent, and nothing beside it was touched.
+    Without `wrong`, every one of `sizes` arrived as it was sent, and nothing beside it was touched.
     """
 
     kind: str
