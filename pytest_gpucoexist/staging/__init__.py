@@ -1,0 +1,1 @@
+"""Copies between devices of different processes and vendors, through host memory that both have pinned."""
