@@ -80,12 +80,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrong:
-    """One thing that was wrong in what arrived. `kind` is one of `transfer.kinds`, or "failed" when a call failed."""
+    """One thing that was wrong in what arrived. `kind` is one of `transfer.kinds`, or "failed" when a call failed.
+
+    `hop` is where: loading the source from the host, the source to the memory between, from there to the target, or
+    reading the target back; None where that cannot be told.
+    """
 
     kind: str
     sentence: str
     size_bytes: int | None = None
-    hop: Literal["first", "second", "host"] | None = None
+    hop: Literal["loading", "first", "second", "reading"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

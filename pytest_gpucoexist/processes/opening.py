@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu, Machine, NumaNode
     from pytest_gpucoexist.model.visibility.write import MaskStyle
     from pytest_gpucoexist.processes.records import CallResult
+    from pytest_gpucoexist.processes.references import Reference
     from pytest_gpucoexist.processes.watchdog import Ending
 
 __all__ = ["OpenedProcess", "open_process"]
@@ -47,11 +48,11 @@ class OpenedProcess:
     host: Host
     notes: tuple[str, ...] = ()
 
-    def run(self, function: Callable[..., Any], *args: Any, deadline_s: float = 60.0) -> Any:
+    def run(self, function: Callable[..., Any] | Reference, *args: Any, deadline_s: float = 60.0) -> Any:
         """Call a module-level function in it (`VendorProcess.run`)."""
         return self.process.run(function, *args, deadline_s=deadline_s)
 
-    def call(self, function: Callable[..., Any], *args: Any, deadline_s: float = 60.0) -> CallResult:
+    def call(self, function: Callable[..., Any] | Reference, *args: Any, deadline_s: float = 60.0) -> CallResult:
         """Call a module-level function in it, and get what it wrote too (`VendorProcess.call`)."""
         return self.process.call(function, *args, deadline_s=deadline_s)
 

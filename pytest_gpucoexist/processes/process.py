@@ -29,7 +29,7 @@ from pytest_gpucoexist.processes.endings import after_the_end
 from pytest_gpucoexist.processes.kin import stuck_state
 from pytest_gpucoexist.processes.launch import Launch, LaunchOrder
 from pytest_gpucoexist.processes.records import CallRecord, CallResult, Inside
-from pytest_gpucoexist.processes.references import project_folders, reference_of
+from pytest_gpucoexist.processes.references import Reference, project_folders, reference_of
 from pytest_gpucoexist.processes.watchdog import KILL_WAIT_S, Ending, Watchdog
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ class VendorProcess:
         """How it ended; None while it runs."""
         return self._watchdog.ending
 
-    def run(self, function: Callable[..., Any], *args: Any, deadline_s: float = 60.0) -> Any:
+    def run(self, function: Callable[..., Any] | Reference, *args: Any, deadline_s: float = 60.0) -> Any:
         """Call a module-level function there and return its result. Raises as `call` does."""
         return self.call(function, *args, deadline_s=deadline_s).value
 
-    def call(self, function: Callable[..., Any], *args: Any, deadline_s: float = 60.0) -> CallResult:
+    def call(self, function: Callable[..., Any] | Reference, *args: Any, deadline_s: float = 60.0) -> CallResult:
         """Call a module-level function there: its result, and what it wrote.
 
         Arguments and results are exact builtins, nested, and NumPy arrays. Raises VendorFunctionError and

@@ -28,7 +28,12 @@ class Reference:
 
 
 def reference_of(function: object) -> Reference:
-    """Return the reference of a module-level function. Raises VendorFunctionError for any other."""
+    """Return the reference of a module-level function. Raises VendorFunctionError for any other.
+
+    A reference is returned as it is: one of a module that only the process has.
+    """
+    if isinstance(function, Reference):
+        return function
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     if not callable(function) or not isinstance(module, str) or not isinstance(name, str):

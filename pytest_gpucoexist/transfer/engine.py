@@ -61,6 +61,9 @@ class Engine(Protocol):
     def wait(self, event: int, deadline_s: float) -> None:
         """Return when what was queued before the latest record of `event` has ended; also raise what failed in it."""
 
+    def settle(self) -> None:
+        """Return when everything that this process has queued on the device has ended, by whomever; has no deadline."""
+
     def elapsed_s(self, first: int, last: int) -> float | None:
         """Return the device's time between two events that have ended; None where it keeps none."""
 

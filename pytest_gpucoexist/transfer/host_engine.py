@@ -62,6 +62,7 @@ class HostEngine:
         self.pci_address = address
         self._total_bytes = memory_bytes
         self._memory: dict[int, mmap.mmap] = {}
+        self._adopted: dict[int, int] = {}
         self._registered: set[int] = set()
         self._marks: dict[int, Mark] = {}
         self._reaches = reaches
@@ -84,6 +85,11 @@ class HostEngine:
         pointer = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self._memory[pointer] = memory
         return pointer
+
+    def adopt(self, pointer: int, size_bytes: int) -> None:
+        """Take memory of somebody else's, who keeps it, for memory of this device."""
+        self._check(size_bytes)
+        self._adopted[pointer] = size_bytes
 
     def free(self, pointer: int) -> None:
         self._check()
@@ -137,6 +143,11 @@ class HostEngine:
     def wait(self, event: int, deadline_s: float) -> None:
         if not self._mark("wait", event).wait(deadline_s):
             raise _late("wait", f"what was queued before event {event}", deadline_s)
+
+    def settle(self) -> None:
+        self._check()
+        if not all(lane.settle(_SETTLE_S) for lane in self._lanes.values()):
+            raise _late("settle", "what was queued", _SETTLE_S)
 
     def elapsed_s(self, first: int, last: int) -> float | None:
         ended = [self._mark("elapsed_s", event).ended_s for event in (first, last)]
@@ -195,8 +206,9 @@ class HostEngine:
 
     def _inside(self, call: str, pointer: int, size_bytes: int) -> None:
         self._check(size_bytes)
+        own = [(start, len(memory)) for start, memory in self._memory.items()]
         if size_bytes and not any(
-            start <= pointer and pointer + size_bytes <= start + len(memory) for start, memory in self._memory.items()
+            start <= pointer and pointer + size_bytes <= start + size for start, size in (*own, *self._adopted.items())
         ):
             raise _error(call, 1, f"{size_bytes} bytes at {pointer:#x} do not lie in one allocation of this engine")
 

@@ -138,6 +138,11 @@ class RuntimeEngine(ABC):
             self._record(_FILL_EVENT, ON_DEVICE)
         self.wait(_FILL_EVENT, _FILL_S)
 
+    def settle(self) -> None:
+        self._check()
+        with self._current():
+            self._api.call(f"waiting for everything on {self.pci_address}", "synchronise")
+
     def wait(self, event: int, deadline_s: float) -> None:
         self._check()
         handle = self._events.get(event)
