@@ -29,8 +29,9 @@ FIXTURE_NEEDS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpu_env": ("gpu", {}),
     "torch_device": ("gpu", {}),
     "cupy_device": ("gpu", {}),
+    "gpu_parity": ("cross_vendor", {}),
 }
-"""Fixture name → (mark name, keyword arguments). `gpu_machine` and `gpu_leases` imply nothing."""
+"""Fixture name → (mark name, keyword arguments). Those that are not here imply nothing."""
 
 WIDER_SCOPES = ("class_gpu", "module_gpu", "session_gpu")
 """Fixtures that fix the choice of a device for longer than one test, narrowest first."""

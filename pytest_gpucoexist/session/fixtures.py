@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.model.machine import Gpu, Machine
     from pytest_gpucoexist.session.handout import GpuLeases
+    from pytest_gpucoexist.session.parity import GpuParity
+    from pytest_gpucoexist.session.transfers import GpuTransfer
+    from pytest_gpucoexist.session.vendor_processes import GpuProcesses
 
 
 @pytest.fixture(scope="session")
@@ -174,3 +177,38 @@ def cupy_device(request: pytest.FixtureRequest) -> Iterator[Any]:
 
     with framework_device(request, "cupy_device", current_cupy_device) as device:
         yield device
+
+
+@pytest.fixture
+def gpu_process(request: pytest.FixtureRequest) -> Iterator[GpuProcesses]:
+    """Give processes of one vendor for leased devices.
+
+    `process = gpu_process(cuda_gpu)`, then `process.run(function, 1)`. Each has the interpreter of its vendor (ini
+    `gpu_python_nvidia`, `gpu_python_amd`, `gpu_python_intel`), sees these devices and no other GPU, and ends with the
+    test. One that was not of its vendor alone fails the test.
+    """
+    from pytest_gpucoexist.session.vendor_processes import processes_of
+
+    with processes_of(request) as processes:
+        yield processes
+
+
+@pytest.fixture
+def gpu_transfer(request: pytest.FixtureRequest, gpu_process: GpuProcesses) -> Iterator[GpuTransfer]:
+    """Give memory of leased devices and copies between any two of them: `gpu_transfer.copy(source, target)`."""
+    from pytest_gpucoexist.session.transfers import transfers_of
+
+    with transfers_of(request, gpu_process) as transfer:
+        yield transfer
+
+
+@pytest.fixture
+def gpu_parity(request: pytest.FixtureRequest, gpu_process: GpuProcesses) -> GpuParity:
+    """Give a function's results on a device of each vendor, compared: `gpu_parity(function, *args, rtol=1e-3)`.
+
+    Implies `@pytest.mark.cross_vendor`.
+    """
+    from pytest_gpucoexist.session.handout import leased
+    from pytest_gpucoexist.session.parity import GpuParity
+
+    return GpuParity(leased(request, "gpu_parity", vendors=2), gpu_process)

@@ -163,6 +163,8 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini(
         "gpu_gate_unknown", "what a blocking gate comes to that cannot read its evidence: warn|fail", default=None
     )
+    for vendor in ("nvidia", "amd", "intel"):
+        parser.addini(f"gpu_python_{vendor}", f"the Python of gpu_process for {vendor} (default: pytest's own)")
     parser.addini("gpu_marks", "the project's own marks in our terms, e.g. multi_gpu: gpu(count=2)", "linelist")
     parser.addini("gpu_doctests", "what doctests need, by path, e.g. docs/gpu/*.md: cuda", "linelist")
 

@@ -17,7 +17,9 @@ from pytest_gpucoexist.staging.arrays import DeviceView, memory_of
 from pytest_gpucoexist.transfer import ring
 from pytest_gpucoexist.transfer.engine import Engine, open_engine
 from pytest_gpucoexist.transfer.host_engine import HostEngine
+from pytest_gpucoexist.transfer.runtime import Runtime
 from pytest_gpucoexist.transfer.segment import Place, Segment
+from pytest_gpucoexist.transfer.signatures import CUDA, HIP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +66,14 @@ def open_device(key: str, runtime: str, pci_address: str | None) -> dict[str, An
     api = getattr(_engines[key], "_api", None)
     seen = [pci_address] if api is None else [address for _, address in api.devices()]
     return {"visible": seen, "library": "" if api is None else api.library}
+
+
+@answered
+def visible(runtime: str) -> list[str]:
+    """Return the addresses of all devices that a runtime shows this process, without a context on any."""
+    api = Runtime({"cuda": CUDA, "hip": HIP}[runtime])
+    api.initialise()
+    return [address for _, address in api.devices()]
 
 
 @answered

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpucoexist import errors
 from pytest_gpucoexist.errors import EngineError, TransferError, VendorProcessError
 from pytest_gpucoexist.processes.bundle import LOAD, shipment
+from pytest_gpucoexist.processes.isolation import mapped_files
 from pytest_gpucoexist.processes.references import Reference, project_folders, reference_of
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu
     from pytest_gpucoexist.processes.opening import OpenedProcess
 
-__all__ = ["SHIPPED", "DeviceBuffer", "Endpoint", "open_endpoint"]
+__all__ = ["SHIPPED", "DeviceBuffer", "Endpoint", "open_endpoint", "visible_devices"]
 
 PACKAGE = "_gpucoexist_shipped"
 SHIPPED = (
@@ -179,6 +181,25 @@ def open_endpoint(process: OpenedProcess, gpu: Gpu, *, simulated: bool = False, 
             f"no copies with {gpu.key}: this version knows CUDA and HIP, and no runtime of {gpu.vendor}"
         )
     return Endpoint(process, gpu, runtime, deadline_s)
+
+
+def visible_devices(process: OpenedProcess, *, deadline_s: float = 30.0) -> tuple[str, ...] | None:
+    """Return the PCI addresses that the runtime of a process's vendor shows there; None where it is not loaded.
+
+    Asked of the runtime itself, without a context. Raises EngineError and the errors of the process.
+    """
+    runtime = _RUNTIMES.get(process.vendor)
+    library = {"cuda": "libcuda.so", "hip": "libamdhip64.so"}.get(runtime or "")
+    if library is None or not any(
+        os.path.basename(path).startswith(library) for path in mapped_files(process.host, process.process.pid)
+    ):
+        return None
+    _load(process, deadline_s)
+    asked = Reference(module=f"{PACKAGE}.staging.child", function="visible", file=None)
+    status, value = process.run(asked, runtime, deadline_s=deadline_s)
+    if status == "failed":
+        raise _error(value)
+    return tuple(value)
 
 
 def _load(process: OpenedProcess, deadline_s: float) -> None:
