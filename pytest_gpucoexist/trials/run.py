@@ -1,0 +1,137 @@
+"""Try the devices of a machine, most telling first, within a budget.
+
+Kinds of `Integrity`: roundtrip, pageable, epoch, d2d_local, staged, p2p, which are the last parts of the gates' ids.
+Kinds of `Sample`: h2d, d2h, together, staged, serial. Facts: `host_canary`, `memlock`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_gpucoexist.model.trials import Trials
+from pytest_gpucoexist.trials import rates, whole
+from pytest_gpucoexist.trials.bench import Bench
+from pytest_gpucoexist.trials.canary import Canary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_gpucoexist.host.base import Host
+    from pytest_gpucoexist.model.machine import Gpu
+    from pytest_gpucoexist.processes.opening import OpenedProcess
+
+__all__ = ["BUDGET_S", "PER_DEVICE_S", "try_devices"]
+
+PER_DEVICE_S = 3.0
+"""How long the level `transfer` may take for each device, pairs counted to their source."""
+BUDGET_S = 60.0
+"""How long `full` may take, unless it is told otherwise."""
+
+
+def try_devices(
+    gpus: Sequence[Gpu],
+    *,
+    host: Host,
+    opener: Callable[[Sequence[Gpu]], OpenedProcess],
+    level: Literal["transfer", "full"] = "transfer",
+    budget_s: float | None = None,
+    simulated: bool = False,
+    seed: int | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Trials:
+    """Try these devices, which the caller holds, and say what happened; nothing is judged and nothing raised for them.
+
+    `opener` starts a process that sees some devices of one vendor; `host` is where links are read. `budget_s` is by
+    default 3 s for each device, or a minute for `full`. What there was no time for is in `untried`.
+    """
+    begun = time.monotonic()
+    if budget_s is None:
+        budget_s = PER_DEVICE_S * len(gpus) if level == "transfer" else BUDGET_S
+    bench = Bench(
+        host=host,
+        opener=opener,
+        level=level,
+        ends_s=begun + budget_s,
+        seed=secrets.randbits(32) if seed is None else seed,
+        simulated=simulated,
+        progress=progress,
+    )
+    with Canary() as canary:
+        try:
+            _try(bench, gpus)
+        finally:
+            bench.close()
+        bench.facts["host_canary"] = {
+            "size_bytes": canary.size_bytes,
+            "locked": canary.is_locked,
+            "changed": list(canary.changed()),
+        }
+    bench.facts["memlock"] = _memlock()
+    return Trials(
+        level=level,
+        integrity=tuple(bench.integrity),
+        samples=tuple(bench.samples),
+        untried=tuple(bench.untried),
+        facts=bench.facts,
+        duration_s=time.monotonic() - begun,
+        seed=bench.seed,
+    )
+
+
+def _try(bench: Bench, gpus: Sequence[Gpu]) -> None:
+    bench.open(gpus)
+    for key in list(bench.endpoints):
+        _alone(bench, key)
+    pairs = [(one, other) for one in gpus for other in gpus if one.vendor != other.vendor]
+    for one, other in pairs:
+        if one.key in bench.endpoints and other.key in bench.endpoints:
+            bench.progress(f"{one.id} -> {other.id}")
+            _between(bench, one.key, other.key)
+    for one in gpus:
+        for other in gpus:
+            # On AMD the attempt has taken the display down (ROCm/legacy-rocm-build#1495): at `full` alone.
+            if one is not other and one.vendor == other.vendor and (one.vendor == "nvidia" or bench.level == "full"):
+                bench.progress(f"{one.id} -> {other.id}, straight")
+                bench.guarded("p2p", one.key, other.key, lambda one=one, other=other: whole.peers(bench, one, other))
+    together = list(bench.endpoints.values())
+    if len(together) > 1:
+        bench.progress("all at once")
+        bench.guarded("together", None, None, lambda: bench.samples.extend(rates.concurrently(bench, together, "h2d")))
+
+
+def _alone(bench: Bench, key: str) -> None:
+    endpoint = bench.endpoints[key]
+    bench.progress(f"{endpoint.gpu.id}")
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("roundtrip", lambda: whole.roundtrip(bench, endpoint, "roundtrip")),
+        ("h2d", lambda: bench.samples.append(rates.one_way(bench, endpoint, "h2d"))),
+        ("d2h", lambda: bench.samples.append(rates.one_way(bench, endpoint, "d2h"))),
+        ("d2d_local", lambda: whole.local(bench, endpoint)),
+        ("epoch", lambda: whole.roundtrip(bench, endpoint, "epoch")),
+        ("pageable", lambda: whole.roundtrip(bench, endpoint, "pageable")),
+    ]
+    for kind, work in steps:
+        if key in bench.endpoints:
+            bench.guarded(kind, key, None, work)
+
+
+def _between(bench: Bench, one: str, other: str) -> None:
+    ends = bench.endpoints[one], bench.endpoints[other]
+    bench.guarded("staged", one, other, lambda: whole.staged(bench, *ends))
+    kinds: tuple[Literal["staged", "serial"], ...] = ("staged",) if bench.level == "transfer" else ("staged", "serial")
+    for kind in kinds:
+        if one in bench.endpoints and other in bench.endpoints:
+            bench.guarded(
+                f"bw.{kind}", one, other, lambda kind=kind: bench.samples.append(rates.between(bench, *ends, kind))
+            )
+
+
+def _memlock() -> dict[str, Any]:
+    """Return the limits of locked memory in bytes, None for no limit."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    unlimited = resource.RLIM_INFINITY
+    return {"soft_bytes": None if soft == unlimited else soft, "hard_bytes": None if hard == unlimited else hard}
