@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpucoexist.errors import EngineError, TransferError, VendorProcessError
 from pytest_gpucoexist.staging.endpoint import Endpoint
+from pytest_gpucoexist.staging.near import better_node
+from pytest_gpucoexist.staging.together import together
 from pytest_gpucoexist.transfer.ring import chunk_for
 from pytest_gpucoexist.transfer.segment import Layout, Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from pytest_gpucoexist.staging.endpoint import DeviceBuffer
@@ -153,9 +153,10 @@ class Staging:
         shared.close()
 
     def node_for(self, *endpoints: Endpoint) -> int | None:
-        """Choose the NUMA node of host memory: the one that was asked for, or that of the first device that has one."""
-        nodes = (each.gpu.numa_node for each in endpoints if each.gpu.numa_node is not None and not _simulated(each))
-        return self.node if self.node is not None else next(nodes, None)
+        """Choose the NUMA node of host memory: the one that was asked for, or the better one of these devices."""
+        if self.node is not None:
+            return self.node
+        return better_node([each.gpu for each in endpoints if not _simulated(each)])
 
     def close(self) -> None:
         """Close every segment."""
@@ -252,37 +253,8 @@ class Staging:
         def side(role: str, endpoint: Endpoint, pointer: int) -> Any:
             return endpoint.ask("one", role, endpoint.key, number, pointer, size, pace, deadline_s=deadline_s)
 
-        sent, received = _together(lambda: side("sender", source, at[0]), lambda: side("receiver", target, at[1]))
-        return sent, received
-
-
-def _together(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[Any, Any]:
-    """Call both at the same time; raise the error that says most of why."""
-    found: dict[int, Any] = {}
-    failed: list[BaseException] = []
-
-    def work(number: int, function: Callable[[], Any]) -> None:
-        try:
-            found[number] = function()
-        except BaseException as error:  # noqa: BLE001 - it is raised below
-            failed.append(error)
-
-    thread = threading.Thread(target=work, args=(0, first), name="gpucoexist-sender", daemon=True)
-    thread.start()
-    work(1, second)
-    thread.join()
-    if failed:
-        raise min(failed, key=_blame)
-    return found[0], found[1]
-
-
-def _blame(error: BaseException) -> int:
-    """Rank the errors of two sides: who was interrupted, died, or failed comes before who only heard of it."""
-    if not isinstance(error, (VendorProcessError, TransferError)):
-        return 0
-    if isinstance(error, VendorProcessError):
-        return 1
-    return 2 if isinstance(error, EngineError) else 3
+        processes = source.process.process, target.process.process
+        return together(processes, lambda: side("sender", source, at[0]), lambda: side("receiver", target, at[1]))
 
 
 def _copied(route: Route, source: Endpoint, target: Endpoint, size: int, begun: float, **more: Any) -> Copied:
