@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_gpucoexist.errors import TransferError
 
-__all__ = ["DeviceView", "memory_of"]
+__all__ = ["DeviceView", "check_device", "memory_of"]
 
 # dlpack.h: DLDeviceType, by the runtimes that can use the memory. kDLCUDAManaged is of either, kDLCPU a simulated one.
 _KINDS = {
@@ -56,6 +56,22 @@ def memory_of(array: Any, runtime: str) -> tuple[int, int]:
     raise TransferError(
         f"{kind} has neither __cuda_array_interface__ nor __dlpack__: return a tensor or an array on the device"
     )
+
+
+def check_device(array: Any, runtime: str, number: int) -> None:
+    """Raise TransferError for an array that says it is on another device than the runtime's `number`.
+
+    Only DLPack says so; what does not have it is taken at its word, which the driver checks.
+    """
+    where = getattr(array, "__dlpack_device__", None)
+    if where is None:
+        return
+    kind, index = (int(each) for each in where())
+    if kind in _KINDS[runtime] and index != number:
+        name = f"{type(array).__module__}.{type(array).__qualname__}"
+        raise TransferError(
+            f"{name} is on device {index} of this process, and was to be on its device {number}: make it there"
+        )
 
 
 def _of_interface(interface: dict[str, Any], kind: str) -> tuple[int, int]:

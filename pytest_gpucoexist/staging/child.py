@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpucoexist.errors import EngineError, TransferError
-from pytest_gpucoexist.staging.arrays import DeviceView, memory_of
+from pytest_gpucoexist.staging.arrays import DeviceView, check_device, memory_of
 from pytest_gpucoexist.transfer import ring
 from pytest_gpucoexist.transfer.engine import Engine, open_engine
 from pytest_gpucoexist.transfer.host_engine import HostEngine
@@ -236,6 +236,9 @@ def borrow(number: int, key: str, found: tuple[str, str, str | None], folders: l
     array = _call(found, folders, arguments)
     engine = _engines[key]
     pointer, size_bytes = memory_of(array, engine.runtime)
+    number_there = getattr(engine, "_device", None)
+    if number_there is not None:
+        check_device(array, engine.runtime, number_there)
     engine.settle()
     if isinstance(engine, HostEngine):
         engine.adopt(pointer, size_bytes)  # its copies know only its own memory

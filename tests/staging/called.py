@@ -85,3 +85,10 @@ def cuda_memory(size: int) -> Any:
 
 def broken() -> Any:
     raise ValueError("on purpose")
+
+
+def cuda_memory_of(size: int, index: int) -> Any:
+    """Allocate as `cuda_memory`, and say of which device it is, as DLPack's producers do."""
+    array = cuda_memory(size)
+    array.__dlpack_device__ = lambda: (2, index)
+    return array

@@ -88,3 +88,13 @@ def test_memory_on_a_device_of_another_kind(opener: Callable[..., Any], fake_cud
     endpoint = open_endpoint(opener([NVIDIA[0]], fake_cuda), NVIDIA[0])
     with pytest.raises(TransferError, match=r"on a device of DLPack's type 1, not kDLCUDA or kDLCUDAManaged"):
         endpoint.borrow(called.capsule, 10)
+
+
+def test_memory_of_another_device_of_the_process(opener: Callable[..., Any], fake_cuda: dict[str, str]) -> None:
+    process = opener(NVIDIA, fake_cuda)
+    first, second = (open_endpoint(process, gpu) for gpu in NVIDIA)
+    with first.borrow(called.cuda_memory_of, 10, 0) as given:
+        assert given.size_bytes == 40
+    words = r"OnDevice is on device 0 of this process, and was to be on its device 1: make it there"
+    with pytest.raises(TransferError, match=words):
+        second.borrow(called.cuda_memory_of, 10, 0)
