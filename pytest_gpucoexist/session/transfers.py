@@ -120,20 +120,14 @@ class GpuTransfer:
         A runtime that says that devices reach each other has not shown it; on some machines the attempt has crashed
         the display, so nothing tries it unasked (ROCm/legacy-rocm-build#1495).
         """
-        from pytest_gpucoexist.errors import EngineError, VendorProcessError
-        from pytest_gpucoexist.staging.service import Staging
-        from pytest_gpucoexist.staging.verified import verified_copy
+        from pytest_gpucoexist.staging.peers import prove_peers
 
         process = self._processes(source, target)
-        with Staging() as staging:
-            try:
-                ends = process.endpoint(source), process.endpoint(target)
-                proven = not verified_copy(staging, *ends, (8, 4 << 20), route="peer").wrong
-            except (EngineError, VendorProcessError):
-                proven = False
-        if proven:
-            self._staging.proven.add((source.key, target.key))
-        return proven
+        ends = process.endpoint(source), process.endpoint(target)
+        peering = prove_peers(self._staging, *ends, opted_in=True)
+        words = f"{source.id} -> {target.id}: {peering.status}{f': {peering.reason}' if peering.reason else ''}"
+        self._item.user_properties.append(("gpu_peers", words))
+        return peering.status == "proven"
 
     def close(self) -> None:
         """Give everything back."""

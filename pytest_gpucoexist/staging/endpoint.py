@@ -41,6 +41,7 @@ _RUNTIMES = {"nvidia": "cuda", "amd": "hip"}
 _BUFFER = "gpucoexist buffer"  # `child.BUFFER`, which is not imported here
 
 _loaded: weakref.WeakSet[Any] = weakref.WeakSet()
+_hung: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _numbers = itertools.count(1)
 
 
@@ -96,12 +97,16 @@ class Endpoint:
         self.runtime = runtime
         self.key = gpu.key
         self.deadline_s = deadline_s
-        self.broken: str | None = None
-        """Why nothing more is asked of it: a device that is lost, or a copy that does not end."""
+        self._lost: str | None = None
         _load(process, deadline_s)
         said = self.ask("open_device", self.key, runtime, gpu.pci_address)
         self.visible: tuple[str, ...] = tuple(said["visible"])
         self.library: str = said["library"]
+
+    @property
+    def broken(self) -> str | None:
+        """Why nothing more is asked of it: the device is lost, or a copy of its process does not end."""
+        return self._lost or _hung.get(self.process.process)
 
     @property
     def pid(self) -> int:
@@ -146,9 +151,12 @@ class Endpoint:
         status, value = self.tell(name, *args, deadline_s=deadline_s)
         if status == "failed":
             error = _error(value)
-            if isinstance(error, EngineError) and error.kind in {"lost", "deadline"}:
-                # To free or unpin anything would wait for what does not end; the end of the process takes it back.
-                self.broken = str(error)
+            kind = error.kind if isinstance(error, EngineError) else None
+            # To free or unpin anything would wait for what does not end; the end of the process takes it back.
+            if kind == "lost":
+                self._lost = str(error)
+            elif kind == "deadline":
+                _hung[self.process.process] = str(error)
             raise error
         return value
 

@@ -5,12 +5,12 @@ A device that fails costs its own trials: what raises is noted as untried, in wo
 
 from __future__ import annotations
 
+import functools
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pytest_gpucoexist.errors import EngineError, GpuCoexistError, TransferError, VendorProcessError
-from pytest_gpucoexist.model.trials import Integrity, Sample, Untried, Wrong
+from pytest_gpucoexist.model.trials import Untried
 from pytest_gpucoexist.staging.endpoint import open_endpoint
 from pytest_gpucoexist.staging.service import Staging
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_gpucoexist.host.base import Host
     from pytest_gpucoexist.model.machine import Gpu
+    from pytest_gpucoexist.model.trials import Integrity, Sample
     from pytest_gpucoexist.processes.opening import OpenedProcess
     from pytest_gpucoexist.staging.endpoint import Endpoint
 
@@ -27,23 +28,34 @@ __all__ = ["Bench"]
 COPY_S = 5.0  # a piece of at most a few MiB that takes longer hangs
 
 
-@dataclass(slots=True)
 class Bench:
-    """One run of trials. `opener` starts a process that sees some devices of one vendor."""
+    """One run of trials."""
 
-    host: Host
-    opener: Callable[[Sequence[Gpu]], OpenedProcess]
-    level: Literal["transfer", "full"]
-    ends_s: float
-    seed: int
-    simulated: bool = False
-    progress: Callable[[str], None] = lambda _: None
-    staging: Staging = field(default_factory=lambda: Staging(copy_s=COPY_S))
-    endpoints: dict[str, Endpoint] = field(default_factory=dict)
-    integrity: list[Integrity] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    untried: list[Untried] = field(default_factory=list)
-    facts: dict[str, object] = field(default_factory=dict)
+    def __init__(
+        self,
+        host: Host,
+        opener: Callable[[Sequence[Gpu]], OpenedProcess],
+        level: Literal["transfer", "full"],
+        *,
+        ends_s: float,
+        seed: int,
+        simulated: bool,
+        progress: Callable[[str], None],
+    ) -> None:
+        """Take what starts a process for devices of one vendor (`opener`), and an end by the monotonic clock."""
+        self.host = host
+        self.opener = opener
+        self.level: Literal["transfer", "full"] = level
+        self.ends_s = ends_s
+        self.seed = seed
+        self.simulated = simulated
+        self.progress = progress
+        self.staging = Staging(copy_s=COPY_S)
+        self.endpoints: dict[str, Endpoint] = {}
+        self.integrity: list[Integrity] = []
+        self.samples: list[Sample] = []
+        self.untried: list[Untried] = []
+        self.facts: dict[str, object] = {}
 
     @property
     def left_s(self) -> float:
@@ -54,7 +66,7 @@ class Bench:
         """Open each device in a process of its own."""
         for gpu in gpus:
             self.progress(f"opening {gpu.id}")
-            self.guarded("open", gpu.key, None, lambda gpu=gpu: self._open(gpu))
+            self.guarded("open", gpu.key, None, functools.partial(self._open, gpu))
 
     def guarded(self, kind: str, source: str | None, target: str | None, work: Callable[[], object]) -> bool:
         """Do a trial; what it raises is noted, and takes out the device that raised. Returns whether it was done."""
@@ -77,13 +89,6 @@ class Bench:
     def add(self, found: Integrity) -> None:
         """Note what a verified copy has shown."""
         self.integrity.append(found)
-
-    def failed(self, kind: str, source: str, target: str, error: GpuCoexistError) -> None:
-        """Note a verified copy that could not be made."""
-        wrong = (Wrong(kind="failed", sentence=str(error)),)
-        self.integrity.append(
-            Integrity(kind=kind, source=source, target=target, route="staged", sizes=(), wrong=wrong, seed=self.seed)
-        )
 
     def close(self) -> None:
         """End everything."""

@@ -92,4 +92,5 @@ class LinkWatch:
 
 
 def _vendor(host: Host, address: str) -> str | None:
-    return read_text(host, f"/sys/bus/pci/devices/{address}/vendor").reading("vendor", word).value
+    found = read_text(host, f"/sys/bus/pci/devices/{address}/vendor").reading("vendor", word).value
+    return None if found is None else str(found)

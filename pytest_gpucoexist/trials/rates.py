@@ -14,6 +14,8 @@ from pytest_gpucoexist.model.trials import HOST, Sample
 from pytest_gpucoexist.trials.links import LinkWatch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_gpucoexist.model.trials import Route
     from pytest_gpucoexist.staging.endpoint import DeviceBuffer, Endpoint
     from pytest_gpucoexist.trials.bench import Bench
@@ -25,9 +27,10 @@ _TRY = 4 << 20
 _REPEATS = {"transfer": 4, "full": 10}
 _PATIENCE = {"transfer": 0.45, "full": 3.0}  # seconds for all repetitions of one sample
 _MOST_S = 20.0
+_SLICE = 16 << 20
 
 
-def one_way(bench: Bench, endpoint: Endpoint, kind: Literal["h2d", "d2h"], *, node: int | None = None) -> Sample:
+def one_way(bench: Bench, endpoint: Endpoint, kind: Literal["h2d", "d2h"], *, node: int | None = None) -> None:
     """Time copies between pinned memory of the host and a device, on the device's node, or on another one."""
     near = bench.staging.node_for(endpoint)
     shared = bench.staging.shared(1, SIZE, near if node is None else node)
@@ -38,7 +41,7 @@ def one_way(bench: Bench, endpoint: Endpoint, kind: Literal["h2d", "d2h"], *, no
         with LinkWatch(bench.host, endpoint.gpu) as watch:
             times = _repeated(bench, lambda: _moved(endpoint, shared.number, buffer, kind, size))
     lies = shared.segment.node()
-    return Sample(
+    found = Sample(
         kind=kind,
         source=HOST if kind == "h2d" else endpoint.key,
         target=endpoint.key if kind == "h2d" else HOST,
@@ -52,9 +55,10 @@ def one_way(bench: Bench, endpoint: Endpoint, kind: Literal["h2d", "d2h"], *, no
         links=tuple(watch.readings),
         notes=(unpinned,) if unpinned else (),
     )
+    bench.samples.append(found)
 
 
-def between(bench: Bench, source: Endpoint, target: Endpoint, kind: Literal["staged", "serial"]) -> Sample:
+def between(bench: Bench, source: Endpoint, target: Endpoint, kind: Literal["staged", "serial"]) -> None:
     """Time staged copies from one device to another; "serial" has one slot and nothing that overlaps."""
     route: Route = "staged"
     notes: tuple[str, ...] = ()
@@ -74,7 +78,7 @@ def between(bench: Bench, source: Endpoint, target: Endpoint, kind: Literal["sta
     slower = min(
         (one, other), key=lambda watch: max((each.bytes_per_s for each in watch.readings if each.at >= 0), default=1e18)
     )
-    return Sample(
+    found = Sample(
         kind=kind,
         source=source.key,
         target=target.key,
@@ -85,9 +89,10 @@ def between(bench: Bench, source: Endpoint, target: Endpoint, kind: Literal["sta
         links=tuple(slower.readings),
         notes=notes,
     )
+    bench.samples.append(found)
 
 
-def concurrently(bench: Bench, endpoints: list[Endpoint], kind: Literal["h2d", "d2h"]) -> list[Sample]:
+def concurrently(bench: Bench, endpoints: list[Endpoint], kind: Literal["h2d", "d2h"]) -> None:
     """Time copies of several devices that run at the same time, for about a second."""
     found: dict[str, list[float]] = {each.key: [] for each in endpoints}
     failed: list[BaseException] = []
@@ -117,7 +122,7 @@ def concurrently(bench: Bench, endpoints: list[Endpoint], kind: Literal["h2d", "
     if failed:
         raise next((each for each in failed if not isinstance(each, threading.BrokenBarrierError)), failed[0])
     ways = {key: f"{HOST}->{key}" if kind == "h2d" else f"{key}->{HOST}" for key in found}
-    return [
+    bench.samples += [
         Sample(
             kind="together",
             source=HOST if kind == "h2d" else key,
@@ -132,9 +137,6 @@ def concurrently(bench: Bench, endpoints: list[Endpoint], kind: Literal["h2d", "
     ]
 
 
-_SLICE = 16 << 20
-
-
 def _moved(endpoint: Endpoint, number: int, buffer: DeviceBuffer, kind: str, size: int) -> float:
     """Copy once and return the seconds, by the device where it keeps time."""
     asked = (endpoint.key, number, 0, buffer.pointer, size, kind == "d2h", _MOST_S)
@@ -143,13 +145,12 @@ def _moved(endpoint: Endpoint, number: int, buffer: DeviceBuffer, kind: str, siz
     return time.perf_counter() - begun if device_s is None else device_s
 
 
-def _repeated(bench: Bench, copy: object) -> tuple[float, ...]:
-    assert callable(copy)
+def _repeated(bench: Bench, copy: Callable[[], float]) -> tuple[float, ...]:
     copy()  # the first one wakes the link
     times = []
     begun = time.monotonic()
     for _ in range(_REPEATS[bench.level]):
-        times.append(float(copy()))
+        times.append(copy())
         if time.monotonic() - begun > 2 * _PATIENCE[bench.level] and len(times) > 2:
             break
     return tuple(times)

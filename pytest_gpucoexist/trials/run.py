@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_gpucoexist.model.trials import Trials
@@ -50,9 +51,9 @@ def try_devices(
     if budget_s is None:
         budget_s = PER_DEVICE_S * len(gpus) if level == "transfer" else BUDGET_S
     bench = Bench(
-        host=host,
-        opener=opener,
-        level=level,
+        host,
+        opener,
+        level,
         ends_s=begun + budget_s,
         seed=secrets.randbits(32) if seed is None else seed,
         simulated=simulated,
@@ -94,11 +95,11 @@ def _try(bench: Bench, gpus: Sequence[Gpu]) -> None:
             # On AMD the attempt has taken the display down (ROCm/legacy-rocm-build#1495): at `full` alone.
             if one is not other and one.vendor == other.vendor and (one.vendor == "nvidia" or bench.level == "full"):
                 bench.progress(f"{one.id} -> {other.id}, straight")
-                bench.guarded("p2p", one.key, other.key, lambda one=one, other=other: whole.peers(bench, one, other))
+                bench.guarded("p2p", one.key, other.key, partial(whole.peers, bench, one, other))
     together = list(bench.endpoints.values())
     if len(together) > 1:
         bench.progress("all at once")
-        bench.guarded("together", None, None, lambda: bench.samples.extend(rates.concurrently(bench, together, "h2d")))
+        bench.guarded("together", None, None, lambda: rates.concurrently(bench, together, "h2d"))
 
 
 def _alone(bench: Bench, key: str) -> None:
@@ -106,8 +107,8 @@ def _alone(bench: Bench, key: str) -> None:
     bench.progress(f"{endpoint.gpu.id}")
     steps: list[tuple[str, Callable[[], object]]] = [
         ("roundtrip", lambda: whole.roundtrip(bench, endpoint, "roundtrip")),
-        ("h2d", lambda: bench.samples.append(rates.one_way(bench, endpoint, "h2d"))),
-        ("d2h", lambda: bench.samples.append(rates.one_way(bench, endpoint, "d2h"))),
+        ("h2d", lambda: rates.one_way(bench, endpoint, "h2d")),
+        ("d2h", lambda: rates.one_way(bench, endpoint, "d2h")),
         ("d2d_local", lambda: whole.local(bench, endpoint)),
         ("epoch", lambda: whole.roundtrip(bench, endpoint, "epoch")),
         ("pageable", lambda: whole.roundtrip(bench, endpoint, "pageable")),
@@ -123,9 +124,7 @@ def _between(bench: Bench, one: str, other: str) -> None:
     kinds: tuple[Literal["staged", "serial"], ...] = ("staged",) if bench.level == "transfer" else ("staged", "serial")
     for kind in kinds:
         if one in bench.endpoints and other in bench.endpoints:
-            bench.guarded(
-                f"bw.{kind}", one, other, lambda kind=kind: bench.samples.append(rates.between(bench, *ends, kind))
-            )
+            bench.guarded(f"bw.{kind}", one, other, partial(rates.between, bench, *ends, kind))
 
 
 def _memlock() -> dict[str, Any]:

@@ -54,15 +54,15 @@ def peers(bench: Bench, source: Gpu, target: Gpu) -> None:
     process = bench.opener([source, target])
     try:
         with Staging(copy_s=COPY_S) as staging:
-            ends = [open_endpoint(process, gpu, simulated=bench.simulated) for gpu in (source, target)]
-            if not ends[0].ask("peer", source.key, target.key):
+            one, other = (open_endpoint(process, gpu, simulated=bench.simulated) for gpu in (source, target))
+            if not one.ask("peer", source.key, target.key):
                 reason = f"the runtime says that {source.id} does not reach {target.id}"
                 bench.untried.append(
                     Untried(kind="p2p", source=source.key, target=target.key, reason=reason, status="SKIP")
                 )
                 return
             try:
-                found = verified_copy(staging, *ends, (8, 4 << 20), seed=bench.seed + 3, route="peer", kind="p2p")
+                found = verified_copy(staging, one, other, (8, 4 << 20), seed=bench.seed + 3, route="peer", kind="p2p")
             except (EngineError, VendorProcessError) as error:
                 wrong = (Wrong(kind="failed", sentence=str(error)),)
                 found = Integrity(
