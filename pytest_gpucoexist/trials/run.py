@@ -82,49 +82,57 @@ def try_devices(
 
 
 def _try(bench: Bench, gpus: Sequence[Gpu]) -> None:
+    """Do everything, what tells most of many devices before what tells more of one."""
     bench.open(gpus)
-    for key in list(bench.endpoints):
-        _alone(bench, key)
-    pairs = [(one, other) for one in gpus for other in gpus if one.vendor != other.vendor]
-    for one, other in pairs:
-        if one.key in bench.endpoints and other.key in bench.endpoints:
-            bench.progress(f"{one.id} -> {other.id}")
-            _between(bench, one.key, other.key)
+    _each(bench, gpus, "", ("roundtrip", whole.roundtrip, "roundtrip"), ("h2d", rates.one_way, "h2d"), _D2H)
+    across = [(one, other) for one in gpus for other in gpus if one.vendor != other.vendor]
+    for one, other in across:
+        _pair(bench, one, other, "staged", whole.staged)
     for one in gpus:
         for other in gpus:
             # On AMD the attempt has taken the display down (ROCm/legacy-rocm-build#1495): at `full` alone.
-            if one is not other and one.vendor == other.vendor and (one.vendor == "nvidia" or bench.level == "full"):
+            is_pair = one is not other and one.vendor == other.vendor and {one.key, other.key} <= set(bench.endpoints)
+            if is_pair and (one.vendor == "nvidia" or bench.level == "full"):
                 bench.progress(f"{one.id} -> {other.id}, straight")
                 bench.guarded("p2p", one.key, other.key, partial(whole.peers, bench, one, other))
+    for one, other in across:
+        _pair(bench, one, other, "bw.staged", partial(rates.between, kind="staged"))
     together = list(bench.endpoints.values())
     if len(together) > 1:
         bench.progress("all at once")
         bench.guarded("together", None, None, lambda: rates.concurrently(bench, together, "h2d"))
+    _each(
+        bench,
+        gpus,
+        ", inside and again",
+        ("d2d_local", whole.local),
+        ("epoch", whole.roundtrip, "epoch"),
+        ("pageable", whole.roundtrip, "pageable"),
+    )
+    for one, other in across if bench.level == "full" else ():
+        _pair(bench, one, other, "bw.serial", partial(rates.between, kind="serial"))
 
 
-def _alone(bench: Bench, key: str) -> None:
-    endpoint = bench.endpoints[key]
-    bench.progress(f"{endpoint.gpu.id}")
-    steps: list[tuple[str, Callable[[], object]]] = [
-        ("roundtrip", lambda: whole.roundtrip(bench, endpoint, "roundtrip")),
-        ("h2d", lambda: rates.one_way(bench, endpoint, "h2d")),
-        ("d2h", lambda: rates.one_way(bench, endpoint, "d2h")),
-        ("d2d_local", lambda: whole.local(bench, endpoint)),
-        ("epoch", lambda: whole.roundtrip(bench, endpoint, "epoch")),
-        ("pageable", lambda: whole.roundtrip(bench, endpoint, "pageable")),
-    ]
-    for kind, work in steps:
-        if key in bench.endpoints:
-            bench.guarded(kind, key, None, work)
+_D2H = ("d2h", rates.one_way, "d2h")
 
 
-def _between(bench: Bench, one: str, other: str) -> None:
-    ends = bench.endpoints[one], bench.endpoints[other]
-    bench.guarded("staged", one, other, lambda: whole.staged(bench, *ends))
-    kinds: tuple[Literal["staged", "serial"], ...] = ("staged",) if bench.level == "transfer" else ("staged", "serial")
-    for kind in kinds:
-        if one in bench.endpoints and other in bench.endpoints:
-            bench.guarded(f"bw.{kind}", one, other, partial(rates.between, bench, *ends, kind))
+def _each(bench: Bench, gpus: Sequence[Gpu], doing: str, *trials: tuple[Any, ...]) -> None:
+    """Do trials of one device (kind, function, arguments) with each that is open."""
+    for gpu in gpus:
+        if gpu.key in bench.endpoints:
+            bench.progress(f"{gpu.id}{doing}")
+        for kind, function, *arguments in trials:
+            endpoint = bench.endpoints.get(gpu.key)
+            if endpoint is not None:
+                bench.guarded(kind, gpu.key, None, partial(function, bench, endpoint, *arguments))
+
+
+def _pair(bench: Bench, one: Gpu, other: Gpu, kind: str, trial: Callable[..., object]) -> None:
+    """Do a trial of two devices, where both are open."""
+    if one.key in bench.endpoints and other.key in bench.endpoints:
+        bench.progress(f"{one.id} -> {other.id}")
+        ends = bench.endpoints[one.key], bench.endpoints[other.key]
+        bench.guarded(kind, one.key, other.key, lambda: trial(bench, *ends))
 
 
 def _memlock() -> dict[str, Any]:
