@@ -1,0 +1,1 @@
+"""What the project claims as a whole, seen end to end."""
