@@ -84,7 +84,8 @@ def test_cuda_s_names_are_those_of_its_header() -> None:
             assert newest[plain] == function.name
         count = re.search(rf"CUDAAPI {plain}\(([^)]*)\);", header)
         assert count is not None
-        assert len(count[1].split(",")) == len(function.arguments), function.name
+        given = [] if count[1].strip() == "void" else count[1].split(",")
+        assert len(given) == len(function.arguments), function.name
 
 
 def test_codes_are_those_of_cuda_s_header() -> None:
