@@ -31,15 +31,15 @@ How to read a verdict, to ignore one, to write one: [Judge a machine](../howto/j
 [Gates](../explanation/gates.md).
 
 *Level*: `quick` reads files and environment; `standard` asks vendor libraries and programs too; `transfer` and `full`
-copy data and come with a later version. A gate that *blocks* takes its devices out of the session; the others only say
+judge copies that were tried, which this version's commands do not run yet. A gate that *blocks* takes its devices out of the session; the others only say
 what they found.
 
 *Shown on*: where tests make the gate pass and fail. **r** a recording of a real machine, **t** text or a tree as a
 kernel or driver prints it, **f** a fake driver under the vendor's own client, **v** the virtual workstation, **h** the
-computer that runs the tests.
+computer that runs the tests, **n** numbers that others measured.
 """
 
-LETTERS = {"recording": "r", "tree": "t", "fake": "f", "vm": "v", "host": "h"}
+LETTERS = {"recording": "r", "tree": "t", "fake": "f", "vm": "v", "host": "h", "values": "n"}
 BAD = ("FAIL", "WARN")
 
 

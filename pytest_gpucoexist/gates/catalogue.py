@@ -106,7 +106,15 @@ MODULES: dict[Level, tuple[str, ...]] = {
         "symbols.duplicates",
         "symbols.exports",
     ),
-    "transfer": ("later.bandwidth", "later.integrity", "later.under_load"),
+    "transfer": (
+        "transfer.alone",
+        "transfer.data",
+        "transfer.host",
+        "transfer.links",
+        "transfer.pair_rates",
+        "transfer.pairs",
+        "transfer.rates",
+    ),
     "full": (),
 }
 """Modules under `pytest_gpucoexist.gates`, by the lowest level of the gates in them."""

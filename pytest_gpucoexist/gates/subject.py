@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pytest_gpucoexist.gates.intent import driver_software
 from pytest_gpucoexist.host.base import Host
 from pytest_gpucoexist.model.machine import Gpu, Machine
+from pytest_gpucoexist.model.trials import Trials
 from pytest_gpucoexist.model.verdicts import Level
 from pytest_gpucoexist.probes.platform import WSL_DRIVER
 from pytest_gpucoexist.probes.reader import Text, names_in, read_text
@@ -29,6 +30,7 @@ class Subject:
     `promised` is what `--gpu-require` promises (`{"cuda": 2}`); `needed` the vendors that selected tests ask for by
     name. `since_s` is the host's clock (seconds since the epoch) when the session began, None outside of one: what
     the kernel logged later happened in the session. `deadline_s` is the time for all vendor libraries together.
+    `trials` is what was tried with the devices, at the levels `transfer` and `full`; None where nothing was.
     """
 
     host: Host
@@ -39,6 +41,7 @@ class Subject:
     since_s: float | None = None
     deadline_s: float = 5.0
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    trials: Trials | None = None
     _shared: dict[Any, Any] = field(default_factory=dict)
     _locks: dict[Any, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUNDS", "collect_proofs"]
 
-GROUNDS = ("recording", "tree", "fake", "vm", "host")
+GROUNDS = ("recording", "tree", "fake", "vm", "host", "values")
 """A recorded machine; text or trees as a kernel or driver prints them; a fake driver under the vendor's own client; a
-kernel in a virtual machine; this computer."""
+kernel in a virtual machine; this computer; what trials say, written by hand from numbers that others measured."""
 
 FOLDERS = ("tests/gates", "tests/vm")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.model.machine import Gpu
     from pytest_gpucoexist.model.trials import Integrity, Wrong
 
-__all__ = ["integrity_of", "is_empty", "judge_integrity", "wrong_finding"]
+__all__ = ["evidence_of", "integrity_of", "is_empty", "judge_integrity", "right", "wrong_finding"]
 
 _HOPS = {
     "loading": "while the source was loaded",
@@ -24,7 +24,7 @@ _HOPS = {
     "second": "on the way to the target",
     "reading": "while the target was read back",
 }
-_NOTHING_ARRIVED = {"zeros", "stale", "unwritten"}
+_NOTHING_ARRIVED = {"zeros", "untouched", "truncated", "stale"}
 _SHOWN = 4
 
 
@@ -36,8 +36,8 @@ def judge_integrity(subject: Subject, kind: str, *vendors: str) -> Iterator[Find
         if each.wrong:
             yield from _by_blame(subject, each)
         else:
-            yield _right(subject, each)
-    for finding in untried_of(subject, (kind,), *vendors):
+            yield right(subject, each)
+    for finding in untried_of(subject, ("open", kind), *vendors):
         some = True
         yield finding
     if not some:
@@ -57,36 +57,39 @@ def is_empty(one: Integrity) -> bool:
     return bool(one.wrong) and all(each.kind in _NOTHING_ARRIVED for each in one.wrong)
 
 
-def wrong_finding(one: Integrity, wrong: tuple[Wrong, ...], gpus: list[Gpu], *, blocking: bool = True) -> Finding:
+def wrong_finding(one: Integrity, wrong: tuple[Wrong, ...], gpus: list[Gpu]) -> Finding:
     """Say what was wrong with one way."""
     first = wrong[0]
     where = f" {_HOPS[first.hop]}" if first.hop is not None else ""
-    return failed(
-        f"{arrow(one.source, one.target)} by way of {one.route}: {first.kind}{where}: {first.sentence}",
-        *(
-            Evidence(
-                source=f"{arrow(one.source, one.target)}, {_size(each)}, seed {one.seed}",
-                found=f"{each.kind}: {each.sentence}",
-                expected="every byte as it was sent",
-            )
-            for each in wrong[:_SHOWN]
-        ),
-        on=gpus,
-        blocking=blocking,
-    )
+    words = f"{arrow(one.source, one.target)} ({one.route}): {first.kind}{where}: {first.sentence}"
+    return failed(words, *evidence_of(one, wrong), on=gpus)
+
+
+def evidence_of(one: Integrity, wrong: tuple[Wrong, ...]) -> list[Evidence]:
+    """Give what was found wrong, the first few."""
+    way = arrow(one.source, one.target)
+    return [
+        Evidence(
+            source=f"{way}, {_size(each)}, seed {one.seed}",
+            found=f"{each.kind}: {each.sentence}",
+            expected="every byte as it was sent",
+        )
+        for each in wrong[:_SHOWN]
+    ]
 
 
 def _size(wrong: Wrong) -> str:
     return "size not told" if wrong.size_bytes is None else f"{wrong.size_bytes:,} bytes"
 
 
-def _right(subject: Subject, one: Integrity) -> Finding:
+def right(subject: Subject, one: Integrity, words: str = "everything arrived as it was sent") -> Finding:
+    """Say that one way is right."""
     evidence = Evidence(
         source=arrow(one.source, one.target),
         found=f"{len(one.sizes)} sizes up to {max(one.sizes, default=0):,} bytes, by way of {one.route}",
         expected="every byte as it was sent",
     )
-    return passed("everything arrived as it was sent", evidence, on=gpus_of(subject, one.source, one.target))
+    return passed(words, evidence, on=gpus_of(subject, one.source, one.target))
 
 
 def _by_blame(subject: Subject, one: Integrity) -> Iterator[Finding]:
