@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pytest_gpucoexist.gates.catalogue import all_gates
 from pytest_gpucoexist.gates.describe import describe, unbuilt
+from pytest_gpucoexist.model.verdicts import LEVELS
 from pytest_gpucoexist.reports.markdown_text import text
 from tests.gates.proofs import GROUNDS, collect_proofs
 
@@ -30,9 +31,9 @@ What each gate reads, what must hold, why, and what to do; the same as `gpucoexi
 How to read a verdict, to ignore one, to write one: [Judge a machine](../howto/judge.md). Why they are as they are:
 [Gates](../explanation/gates.md).
 
-*Level*: `quick` reads files and environment; `standard` asks vendor libraries and programs too; `transfer` and `full`
-judge copies that were tried, which this version's commands do not run yet. A gate that *blocks* takes its devices out of the session; the others only say
-what they found.
+*Level*: `quick` reads files and environment; `standard` asks vendor libraries and programs too; the gates of `transfer`
+and `full` judge copies that were tried with the devices, and no command of this version tries them yet. A gate that
+*blocks* takes its devices out of the session; the others only say what they found.
 
 *Shown on*: where tests make the gate pass and fail. **r** a recording of a real machine, **t** text or a tree as a
 kernel or driver prints it, **f** a fake driver under the vendor's own client, **v** the virtual workstation, **h** the
@@ -62,10 +63,9 @@ def page() -> str:
 
 def _counts(gates: Sequence[Mapping[str, Any]]) -> list[str]:
     built = [gate for gate in gates if gate["built"]]
-    levels = [f"{sum(gate['level'] == level for gate in built)} of level `{level}`" for level in ("quick", "standard")]
+    levels = [f"{sum(gate['level'] == level for gate in built)} of level `{level}`" for level in LEVELS]
     blocking = sum(gate["blocking"] for gate in built)
-    later = len(gates) - len(built)
-    return [f"{len(built)} gates: {', '.join(levels)}; {blocking} block. {later} more come with later levels.", ""]
+    return [f"{len(built)} gates: {', '.join(levels)}; {blocking} block.", ""]
 
 
 def _table(gates: Sequence[Mapping[str, Any]], shown: Mapping[str, Mapping[str, set[str]]]) -> Iterator[str]:

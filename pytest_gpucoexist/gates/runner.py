@@ -26,6 +26,8 @@ __all__ = ["judge"]
 _WAITING_THREADS = 4
 _GRACE_S = 2.0
 _PATIENCE_S = 0.05
+_MISSING = "bw.missing_data"
+"""Whose ERROR says that a device was to be measured and was not: then nobody knows whether it is fit."""
 
 
 def judge(
@@ -242,9 +244,11 @@ def _weakened(verdict: Verdict, subject: Subject) -> Verdict:
 
 
 def _fit(verdicts: Sequence[Verdict], unfit: Mapping[str, str]) -> bool | None:
-    """Fit unless something blocks; None when every gate that blocks could not judge."""
+    """Fit unless something blocks; None when every gate that blocks could not judge, or a measurement is missing."""
     if unfit:
         return False
+    if any(each.id == _MISSING and each.status == "ERROR" and each.ignored is None for each in verdicts):
+        return None
     statuses = {verdict.status for verdict in verdicts if verdict.blocking and verdict.ignored is None}
     if statuses and not statuses & {"PASS", "WARN", "FAIL"} and statuses & {"UNKNOWN", "ERROR"}:
         return None

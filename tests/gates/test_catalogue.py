@@ -84,5 +84,7 @@ def test_every_gate_is_shown_to_pass_and_to_fail() -> None:
         shown[gate].add(status)
     assert sorted(shown.keys() - {gate.id for gate in GATES}) == [], "proofs of gates that do not exist"
     assert sorted(gate.id for gate in BUILT if "PASS" not in shown[gate.id]) == []
-    assert sorted(gate.id for gate in BUILT if not shown[gate.id] & {"FAIL", "WARN"}) == []
+    unmade = {"bw.missing_data"}  # speaks of measurements, not of devices: ERROR, and never a failure
+    assert sorted(gate.id for gate in BUILT if not shown[gate.id] & {"FAIL", "WARN"}) == sorted(unmade)
+    assert all("ERROR" in shown[name] for name in unmade)
     assert sorted(gate.id for gate in BUILT if gate.blocking and "FAIL" not in shown[gate.id]) == []

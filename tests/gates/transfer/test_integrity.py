@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.gates.judging import judged
-from tests.gates.transfer.tried import AMD, NV0, NV1, sample, said, trials, two_and_one, verified, wrong
+from tests.gates.transfer.tried import AMD, NV0, NV1, said, sample, trials, two_and_one, verified, wrong
 
 ALONE = {"xfer.roundtrip": "roundtrip", "xfer.pageable": "pageable", "xfer.epoch": "epoch"}
 

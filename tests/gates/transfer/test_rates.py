@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_gpucoexist.gates.catalogue import all_gates
+from pytest_gpucoexist.gates.runner import judge
 from pytest_gpucoexist.model.trials import LinkReading, Untried
-from tests.gates.transfer.tried import AMD, GEN3, GEN4, GEN5, NV0, NV1, sample, said, verified
+from tests.gates.judging import judged, subject_of
+from tests.gates.transfer.tried import AMD, GEN3, GEN4, GEN5, NV0, NV1, said, sample, trials, two_and_one, verified
 
 STAGED = {"source": NV0, "target": AMD, "route": "staged"}
 
@@ -128,6 +131,15 @@ def test_small_copies_are_named() -> None:
     assert set(said("bw.not_on_tiny", sample("h2d", 0.1, size_bytes=4 << 20))) == {"PASS"}, "it takes 40 ms"
 
 
+def test_a_missing_measurement_fails_closed_and_a_reason_to_ignore_it_opens() -> None:
+    whole = [verified("roundtrip", "host", key) for key in (NV0, NV1, AMD)]
+    asked = {"level": "full", "trials": trials(*whole)}
+    assert judged(two_and_one(), "bw.missing_data", "xfer.roundtrip", **asked).fit is None
+    gates = [gate for gate in all_gates() if gate.id in {"bw.missing_data", "xfer.roundtrip"}]
+    ignoring = judge(subject_of(two_and_one(), **asked), gates=gates, ignore={"bw.missing_data": "no rates wanted"})
+    assert ignoring.fit is True
+
+
 @pytest.mark.proves("bw.missing_data", "PASS", on="values")
 @pytest.mark.proves("bw.missing_data", "ERROR", on="values")
 def test_what_is_missing_is_an_error_and_no_pass() -> None:
@@ -139,7 +151,7 @@ def test_what_is_missing_is_an_error_and_no_pass() -> None:
     assert set(said("bw.missing_data", *whole)) == {"PASS"}
     assert said("bw.missing_data", *whole[1:])["ERROR"].reason == "not measured: h2d"
     for bad in (0.0, float("nan"), float("inf")):
-        broken = replace(whole[0], seconds=(bad, 1.0))
+        broken = replace(sample("h2d", 23.85), seconds=(bad, 1.0))
         assert said("bw.missing_data", broken, *whole[1:])["ERROR"].devices == (NV0,)
     lost = Untried(kind="open", source=NV0, target=None, reason="the device is lost", status="ERROR")
     assert said("bw.missing_data", *whole[3:], untried=(lost,))["ERROR"].reason == "open: the device is lost"

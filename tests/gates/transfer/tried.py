@@ -11,7 +11,7 @@ from tests.gates.judging import verdicts
 if TYPE_CHECKING:
     from pytest_gpucoexist.model.verdicts import Verdict
 
-__all__ = ["AMD", "GEN3", "GEN4", "GEN5", "NV0", "NV1", "sample", "said", "trials", "two_and_one", "verified", "wrong"]
+__all__ = ["AMD", "GEN3", "GEN4", "GEN5", "NV0", "NV1", "said", "sample", "trials", "two_and_one", "verified", "wrong"]
 
 GEN3, GEN4, GEN5 = (8.0, 15.75e9), (16.0, 31.51e9), (32.0, 63.01e9)
 """GT/s and bytes per second of sixteen lanes, after line coding (the kernel's formula)."""
