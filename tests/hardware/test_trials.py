@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.hardware
 
+LEVEL: Any = os.environ.get("GPUCOEXIST_HARDWARE_LEVEL") or "full"
 BUDGET_S = float(os.environ.get("GPUCOEXIST_HARDWARE_BUDGET") or 60)
 TOLERANCE = 1.02  # the clock of the device's events
 
@@ -45,7 +46,7 @@ def _tried(gpus: Sequence[Gpu], machine: Machine) -> Trials:
         return open_process(some, machine, some[0].vendor, host=host)
 
     return try_devices(
-        gpus, host=host, opener=opener, level="full", budget_s=BUDGET_S, simulated=machine.simulated, progress=print
+        gpus, host=host, opener=opener, level=LEVEL, budget_s=BUDGET_S, simulated=machine.simulated, progress=print
     )
 
 

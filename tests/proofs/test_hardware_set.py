@@ -50,7 +50,7 @@ def leases_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PYTEST_GPU_LEASE_DIR", str(tmp_path / "leases"))
     monkeypatch.setenv("GPUCOEXIST_HARDWARE_REPORT", str(tmp_path / "measured"))
     monkeypatch.setenv("GPUCOEXIST_HARDWARE_BYTES", str(4 << 20))
-    monkeypatch.setenv("GPUCOEXIST_HARDWARE_BUDGET", "1")
+    monkeypatch.setenv("GPUCOEXIST_HARDWARE_LEVEL", "transfer")
 
 
 def test_without_a_device_each_part_says_what_it_needs_and_nothing_of_ours_is_imported(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_they_pass_on_both_vendors_drivers(
     fake_gpus: FakeMachine, fake_cuda: dict[str, str], fake_hip: dict[str, str], tmp_path: Path
 ) -> None:
     # Of each vendor one device, and both where a test takes two: the others show nothing new.
-    done = run_on_fakes(fake_gpus, tmp_path, *HARDWARE, "-k", "not nvidia1 and not amd1")
+    done = run_on_fakes(fake_gpus, tmp_path, *HARDWARE, "-k", "not nvidia1 and not amd1 and not of_one_device")
     assert done.returncode == 0, done.stdout
     assert "skipped" not in done.stdout.splitlines()[-1], done.stdout
     written = json.loads((tmp_path / "measured.json").read_text())
@@ -83,7 +83,7 @@ def test_they_pass_on_both_vendors_drivers(
         row["pinned"] == "yes" and row["lowest"] <= row["gbps"] <= row["highest"] for rows in rates for row in rows
     )
     tried = [values["integrity"] for test, values in written["tests"].items() if test.startswith("test_trials.py")]
-    assert len(tried) == 3
+    assert len(tried) == 1
     assert all(row["wrong"] == "" for rows in tried for row in rows)
     table = (tmp_path / "measured.md").read_text()
     assert table.startswith("# Measured on stand-ins")
