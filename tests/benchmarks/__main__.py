@@ -9,7 +9,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import decisions, gates, leases, measures, staging, words
+from tests.benchmarks import decisions, gates, leases, measures, staging, transfers, words
 
 MEASURES = {
     "startup": measures.startup,
@@ -27,6 +27,7 @@ MEASURES = {
     "staging": staging.staging,
     "handing": staging.handing,
     "sizes": staging.sizes,
+    "transfers": transfers.transfers,
 }
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_gpucoexist.leases.lease import Lease
+    from pytest_gpucoexist.processes.process import VendorProcess
     from pytest_gpucoexist.staging.endpoint import Endpoint
     from tests.fakes.machine import FakeMachine
 
@@ -43,11 +44,14 @@ MACHINE = Machine(name="fakes", gpus=(*GPUS["nvidia"], *GPUS["amd"]))
 class Rig:
     """The processes and what they are compared with. `close` ends them."""
 
-    def __init__(self, machine: FakeMachine, environ: Mapping[str, dict[str, str]], folder: Path) -> None:
+    def __init__(
+        self, machine: FakeMachine, environ: Mapping[str, dict[str, str]], folder: Path, *, deadline_s: float = DEADLINE_S
+    ) -> None:
         """Take the environments of both vendors' processes, and a folder for leases."""
+        self._deadline_s = deadline_s
         self.machine = machine
         self.mark = uuid.uuid4().hex
-        self._environ = environ
+        self.environ = environ
         self._folder = folder
         self._place = Place(kind="folder", folder=str(folder))
         self._leaser = self.another_user()
@@ -91,6 +95,10 @@ class Rig:
         """Return the processes of NVIDIA and AMD."""
         return [self.end(f"{vendor}.0").process.process.pid for vendor in GPUS]
 
+    def processes(self) -> list[VendorProcess]:
+        """Return the processes that run, or have run since `end_all`."""
+        return [each.process for each in self._processes]
+
     def left(self) -> list[str]:
         """Say what a fault left behind while the processes go on."""
         return differences(self.base, self.now())
@@ -109,11 +117,11 @@ class Rig:
         host = local_host()
         self.opened += 1
         for vendor, gpus in GPUS.items():
-            whole = {**os.environ, **self._environ[vendor], MARK: self.mark}
+            whole = {**os.environ, **self.environ[vendor], MARK: self.mark}
             process = open_process(gpus, MACHINE, gpus[0].vendor, host=host, environ=whole)  # type: ignore[arg-type]
             self._processes.append(process)
             for number, gpu in enumerate(gpus):
-                self._ends[f"{vendor}.{number}"] = open_endpoint(process, gpu, deadline_s=DEADLINE_S)
+                self._ends[f"{vendor}.{number}"] = open_endpoint(process, gpu, deadline_s=self._deadline_s)
         self.base = self.now()
 
     def close(self) -> list[str]:
