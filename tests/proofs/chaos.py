@@ -74,7 +74,9 @@ def draw(seed: int) -> Chaos:
     if family == "silent":
         actions = _SILENT
         if phase in {"loading", "reading"}:  # their copies begin a page before the payload
-            actions = ("flip 4200", "flip 5000 0x81") if phase == "loading" else ("flip 4200", *_SILENT[3:6], *_SILENT[7:])
+            actions = (
+                ("flip 4200", "flip 5000 0x81") if phase == "loading" else ("flip 4200", *_SILENT[3:6], *_SILENT[7:])
+            )
         return Chaos(**common, action=chance.choice(actions), key=key, at=at)
     if family == "ends":
         return Chaos(**common, action=chance.choice(_ENDS), key=key, at=at)
@@ -105,12 +107,13 @@ def unleash(rig: Rig, chaos: Chaos) -> bool:
     timers = _signals(chaos, rig.pids()) if chaos.family == "signal" else []
     found: Integrity | None = None
     error: GpuCoexistError | None = None
-    sizes = (chaos.size, chaos.size) if chaos.action == "stale" else (chaos.size,)
+    # Words of another seed would have no known origin, and a driver remembers them from one fault to the next.
+    sizes, seed = ((chaos.size, chaos.size), 1) if chaos.action == "stale" else ((chaos.size,), chaos.seed)
     for timer in timers:
         timer.start()
     with Staging(copy_s=COPY_S) as staging:
         try:
-            found = verified_copy(staging, source, target, sizes, seed=chaos.seed, route=chaos.route)
+            found = verified_copy(staging, source, target, sizes, seed=seed, route=chaos.route)
         except GpuCoexistError as failure:  # anything else is a defect
             error = failure
     for timer in timers:

@@ -1,4 +1,4 @@
-"""`python -m tests.proofs.parent HOW MARK CONF CUDA HIP LEASES`: a session that is in the middle of a slow copy.
+"""`python -m tests.proofs.parent HOW MARK FOLDER CUDA HIP`: a session that is in the middle of a slow copy.
 
 It prints its two children and the inode of the segment, and goes on copying until somebody ends it. HOW: "copies",
 or "holds", where NVIDIA's child holds the GIL meanwhile.
@@ -35,7 +35,8 @@ def main(how: str, mark: str, folder: str, cuda: str, hip: str) -> None:
     source, target = ends
     with Staging() as staging, source.allocate(1 << 20) as given, target.allocate(1 << 20) as taken:
         staging.copy(given, taken)
-        inode = next(os.stat(f"/proc/self/fd/{fd}").st_ino for fd in os.listdir("/proc/self/fd") if _is_segment(fd))
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        inode = next(line.split()[4] for line in lines if "/memfd:gpucoexist (" in line)
 
         def tell() -> None:
             print(*(end.process.process.pid for end in ends), inode, flush=True)
@@ -45,11 +46,6 @@ def main(how: str, mark: str, folder: str, cuda: str, hip: str) -> None:
         threading.Timer(0.3, tell).start()
         while True:
             staging.copy(given, taken)
-
-
-def _is_segment(fd: str) -> bool:
-    path = Path("/proc/self/fd", fd)
-    return path.is_symlink() and "memfd:gpucoexist" in os.readlink(path)
 
 
 if __name__ == "__main__":

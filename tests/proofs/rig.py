@@ -35,7 +35,9 @@ COPY_S = 0.5
 DEADLINE_S = 5.0
 
 GPUS = {
-    "nvidia": [Gpu(id=f"nvidia{n}", vendor="nvidia", pci_address=each.pci_address) for n, each in enumerate(NVIDIA_GPUS)],
+    "nvidia": [
+        Gpu(id=f"nvidia{n}", vendor="nvidia", pci_address=each.pci_address) for n, each in enumerate(NVIDIA_GPUS)
+    ],
     "amd": [Gpu(id=f"amd{n}", vendor="amd", pci_address=each.pci_address) for n, each in enumerate(AMD_GPUS)],
 }
 MACHINE = Machine(name="fakes", gpus=(*GPUS["nvidia"], *GPUS["amd"]))
@@ -45,7 +47,12 @@ class Rig:
     """The processes and what they are compared with. `close` ends them."""
 
     def __init__(
-        self, machine: FakeMachine, environ: Mapping[str, dict[str, str]], folder: Path, *, deadline_s: float = DEADLINE_S
+        self,
+        machine: FakeMachine,
+        environ: Mapping[str, dict[str, str]],
+        folder: Path,
+        *,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         """Take the environments of both vendors' processes, and a folder for leases."""
         self._deadline_s = deadline_s

@@ -1,8 +1,7 @@
-"""Each fault that can be ordered, through the real service and vendor processes: seen, named right, and nothing is left."""
+"""Each fault that can be ordered, through the real service and its processes: seen, named right, nothing left."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import tests.transfer.needs_numpy  # noqa: F401 - above all that imports NumPy
 from pytest_gpucoexist.errors import GpuCoexistError, VendorEndedError, VendorLaunchError
 from pytest_gpucoexist.transfer.signatures import CUDA, HIP
-from tests.proofs.orders import key_and_place
+from tests.proofs.orders import THOROUGH, key_and_place
 
 if TYPE_CHECKING:
     from tests.proofs.chaos import Chaos
@@ -24,12 +23,10 @@ PEERS = [("nvidia.0", "nvidia.1"), ("nvidia.1", "nvidia.0"), ("amd.0", "amd.1"),
 ENDS = ["lost 719", "hang", "kill", "segv"]
 MEMORY = [("nvidia.0", "cuda.0.fault.cuMemAlloc"), ("amd.0", "hip.0.fault.hipMalloc")]
 REGISTER = [("nvidia.0", "cuda.0.fault.cuMemHostRegister"), ("amd.0", "hip.0.fault.hipHostRegister")]
-
-EVERY_STEP = int(os.environ.get("GPUCOEXIST_FAULTS", "0")) >= 500
-"""Whether children are killed in every function of both libraries that a copy calls, not in some."""
+# Children are killed in these functions; where everything runs, in all that the tables have.
 STEPS = {
-    "cuda": ("cuInit", "cuDevicePrimaryCtxRetain", "cuMemHostRegister", "cuEventRecord", "cuMemHostUnregister"),
-    "hip": ("hipInit", "hipMalloc", "hipStreamCreateWithFlags", "hipMemcpyAsync", "hipEventQuery", "hipFree"),
+    "cuda": ("cuInit", "cuDevicePrimaryCtxRetain", "cuMemHostRegister", "cuMemFree"),
+    "hip": ("hipMalloc", "hipMemcpyAsync", "hipEventQuery", "hipHostUnregister"),
 }
 
 
@@ -40,7 +37,16 @@ def _chaos(source: str, target: str, phase: Any, action: str, size: int = SIZE, 
     family: Any = "ends" if action in ENDS else "silent"
     route: Any = phase if phase in {"local", "peer"} else "staged"
     return Chaos(
-        seed=0, family=family, source=source, target=target, route=route, phase=phase, size=size, action=action, key=key, at=at
+        seed=0,
+        family=family,
+        source=source,
+        target=target,
+        route=route,
+        phase=phase,
+        size=size,
+        action=action,
+        key=key,
+        at=at,
     )
 
 
@@ -48,7 +54,8 @@ def _chaos(source: str, target: str, phase: Any, action: str, size: int = SIZE, 
 def test_what_a_driver_does_in_silence(rig: Rig, way: tuple[str, str]) -> None:
     from tests.proofs.chaos import unleash
 
-    cases = [(phase, action) for phase in ("first", "second") for action in SILENT]
+    actions = SILENT if THOROUGH or way == WAYS[0] else SILENT[:2]
+    cases = [(phase, action) for phase in ("first", "second") for action in actions]
     cases += [("loading", "flip 4200"), ("reading", "flip 4200"), ("reading", "drop"), ("reading", "zeros")]
     for phase, action in cases:
         assert unleash(rig, _chaos(*way, phase, action)) or action == "stale", (phase, action)
@@ -97,7 +104,7 @@ def _steps(library: str) -> tuple[str, ...]:
     table = {"cuda": CUDA, "hip": HIP}[library]
     every = tuple(function.name.removesuffix("_v2") for function in table.functions.values())
     assert set(STEPS[library]) <= set(every)
-    return every if EVERY_STEP else STEPS[library]
+    return every if THOROUGH else STEPS[library]
 
 
 @pytest.mark.parametrize("library", ["cuda", "hip"])
@@ -124,7 +131,7 @@ def test_a_child_killed_at_each_step(rig: Rig, library: str) -> None:
             never.add(function)
         order.withdraw()
         assert rig.end_all() == [], function
-    assert EVERY_STEP or never == set()
+    assert THOROUGH or never == set()
     print(f"not called by a copy: {sorted(never)}")
 
 
