@@ -223,7 +223,10 @@ class VendorProcess:
             raise VendorProcessError(f"{what}: process {self.pid} belongs to process {self._owner}, not to its fork")
         if ending is not None or self._closed:
             how = ending.describe() if ending is not None else "was closed"
-            raise VendorEndedError(f"{what} was not asked: process {self.pid} {how}")
+            error = VendorEndedError(f"{what} was not asked: process {self.pid} {how}")
+            if ending is not None:
+                error.code, error.signal = ending.code, ending.signal
+            raise error
 
     @contextlib.contextmanager
     def _guarded(self, deadline_s: float, reason: str) -> Any:

@@ -154,8 +154,9 @@ def test_it_dies_between_two_calls(process: VendorProcess) -> None:
     assert process.run(called.same, 1) == 1
     os.kill(process.pid, signal.SIGTERM)
     process._watchdog.join(30)
-    with pytest.raises(VendorEndedError, match=r"was not asked: process \d+ was ended by SIGTERM"):
+    with pytest.raises(VendorEndedError, match=r"was not asked: process \d+ was ended by SIGTERM") as caught:
         process.run(called.same, 1)
+    assert caught.value.signal == "SIGTERM"
 
 
 def test_it_dies_after_it_was_looked_at_and_before_its_arguments_go(
