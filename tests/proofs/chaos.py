@@ -66,13 +66,13 @@ def draw(seed: int) -> Chaos:
     family: Family = chance.choices(
         ("silent", "ends", "slow", "memory", "register", "signal", "nothing"), (72, 7, 4, 5, 4, 4, 4)
     )[0]
-    phase: Phase = chance.choice(("loading", "first", "second", "reading")) if route == "staged" else route  # type: ignore[assignment]
+    phase: Phase = chance.choice(("loading", "first", "second", "reading")) if route == "staged" else route
     size = chance.choice(_SIZES)
     key, at = key_and_place(phase, source, target, chance.randrange(max(1, chunks(size) - 1)))
     common: dict[str, Any] = {"seed": seed, "family": family, "source": source, "target": target, "route": route}
     common |= {"phase": phase, "size": size}
     if family == "silent":
-        actions = _SILENT
+        actions: tuple[str, ...] = _SILENT
         if phase in {"loading", "reading"}:  # their copies begin a page before the payload
             actions = (
                 ("flip 4200", "flip 5000 0x81") if phase == "loading" else ("flip 4200", *_SILENT[3:6], *_SILENT[7:])
@@ -177,5 +177,5 @@ def _judge_signal(chaos: Chaos, wrong: object, error: GpuCoexistError | None) ->
     if chaos.action.startswith("STOP"):
         fine = isinstance(error, (VendorDeadlineError, EngineError)) or type(error).__name__ == "PeerError"
     else:
-        fine = isinstance(error, VendorEndedError) and f"SIG{chaos.action}" in str(error)
+        fine = isinstance(error, VendorEndedError) and error.signal == f"SIG{chaos.action}"
     return None if fine else f"SIG{chaos.action} was called {error!r}"

@@ -125,7 +125,7 @@ class Rig:
         self.opened += 1
         for vendor, gpus in GPUS.items():
             whole = {**os.environ, **self.environ[vendor], MARK: self.mark}
-            process = open_process(gpus, MACHINE, gpus[0].vendor, host=host, environ=whole)  # type: ignore[arg-type]
+            process = open_process(gpus, MACHINE, gpus[0].vendor, host=host, environ=whole)
             self._processes.append(process)
             for number, gpu in enumerate(gpus):
                 self._ends[f"{vendor}.{number}"] = open_endpoint(process, gpu, deadline_s=self._deadline_s)
