@@ -1,7 +1,7 @@
 """What a whole copy through the service costs, as a test asks for it: two vendor processes, drivers without hardware.
 
 Beside the ring (`staging`) it has what is around it: the question to both processes, the memory between, the answers.
-Times are the caller's. "Serial" is the service's own: one slot, one side and then the other, chunk by chunk.
+Times are the caller's. "Serial" is the service's own: one slot, one copy at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ MIB = 1 << 20
 ROUNDS = 3
 RATES_GBPS = ((1.0, 1.0), (2.0, 2.0), (4.0, 4.0), (1.0, 2.0), (1.0, 4.0), (2.0, 1.0))
 OF_SLOWER = 0.85
-OVER_SERIAL = 1.7
 
 
 def transfers(*, quick: bool) -> list[Row]:
@@ -51,7 +50,7 @@ def _rates(rig: Rig, size: int, rates: Sequence[tuple[float, float]]) -> Iterato
             rig.machine.put({f"{source}.d2h_gbps": None, f"{target}.h2d_gbps": None})
             what = f"{size // MIB} MiB through the service, {source[:-2]} to {target[:-2]}, {a:g} to {b:g} GB/s"
             shares = [100 * each.bytes_per_s / 1e9 / min(a, b) for each in staged]
-            # A copy of one slot must not reach this: a rate that both reach would say nothing of overlap.
+            # Not judged: this serial copy hands every chunk over, too; `staging` has one without that.
             times = [one.elapsed_s / many.elapsed_s for one, many in zip(serial, staged, strict=True)]
             judged = a == b and a <= 2
             wake_ups = sorted(1e6 * each for copied in staged for each in copied.wake_ups_s)
@@ -63,11 +62,9 @@ def _rates(rig: Rig, size: int, rates: Sequence[tuple[float, float]]) -> Iterato
                 met=max(shares) >= 100 * OF_SLOWER if judged else None,
             )
             yield Row(
-                measure=f"{what}, over a serial copy",
+                measure=f"{what}, over the service's serial copy",
                 median=f"{statistics.median(times):.2f} x",
                 spread=f"{min(times):.2f} to {max(times):.2f} x",
-                target=f"{OVER_SERIAL:g} x" if judged else "",
-                met=max(times) >= OVER_SERIAL if judged else None,
             )
             if wake_ups:
                 yield Row(
