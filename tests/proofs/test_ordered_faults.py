@@ -25,8 +25,8 @@ MEMORY = [("nvidia.0", "cuda.0.fault.cuMemAlloc"), ("amd.0", "hip.0.fault.hipMal
 REGISTER = [("nvidia.0", "cuda.0.fault.cuMemHostRegister"), ("amd.0", "hip.0.fault.hipHostRegister")]
 # Children are killed in these functions; where everything runs, in all that the tables have.
 STEPS = {
-    "cuda": ("cuInit", "cuDevicePrimaryCtxRetain", "cuMemHostRegister", "cuMemFree"),
-    "hip": ("hipMalloc", "hipMemcpyAsync", "hipEventQuery", "hipHostUnregister"),
+    "cuda": ("cuInit", "cuMemHostRegister"),
+    "hip": ("hipMemcpyAsync", "hipFree"),
 }
 
 
@@ -54,7 +54,7 @@ def _chaos(source: str, target: str, phase: Any, action: str, size: int = SIZE, 
 def test_what_a_driver_does_in_silence(rig: Rig, way: tuple[str, str]) -> None:
     from tests.proofs.chaos import unleash
 
-    actions = SILENT if THOROUGH or way == WAYS[0] else SILENT[:2]
+    actions = SILENT if THOROUGH or way == WAYS[0] else SILENT[:1]
     cases = [(phase, action) for phase in ("first", "second") for action in actions]
     cases += [("loading", "flip 4200"), ("reading", "flip 4200"), ("reading", "drop"), ("reading", "zeros")]
     for phase, action in cases:
