@@ -54,11 +54,12 @@ def add_asking(parser: argparse.ArgumentParser) -> None:
 def add_deadline(parser: argparse.ArgumentParser) -> None:
     """Add the option that says how long vendor libraries may take."""
     parser.add_argument(
-        "--deadline", metavar="S", type=_seconds, default=5.0, help="seconds for vendor libraries (default 5)"
+        "--deadline", metavar="S", type=seconds, default=5.0, help="seconds for vendor libraries (default 5)"
     )
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Read a number of seconds for an option. Raises ArgumentTypeError."""
     try:
         seconds = float(text)
     except ValueError:

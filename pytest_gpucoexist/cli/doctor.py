@@ -15,6 +15,7 @@ from pytest_gpucoexist.cli.common import (
     open_machine,
     progress,
     screen,
+    seconds,
     write,
 )
 from pytest_gpucoexist.errors import UserError
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-LEVELS = ("quick", "standard")
-"""Levels that this release can judge by; the registry holds the gates of later ones."""
+LEVELS = ("quick", "standard", "transfer", "full")
 
 
 def add_to(commands: Any) -> None:
@@ -42,7 +42,11 @@ def add_to(commands: Any) -> None:
         "--level",
         choices=LEVELS,
         default="standard",
-        help="quick: files and environment only; standard: vendor libraries and programs too (default)",
+        help="quick: files and environment only; standard: vendor libraries and programs too (default);"
+        " transfer: verified and timed copies, some 3 s for each device; full: longer ones, peers of AMD too",
+    )
+    doctor.add_argument(
+        "--budget", metavar="SECONDS", type=seconds, default=60.0, help="for the copies of level full (default: 60)"
     )
     doctor.add_argument("--gate", metavar="GLOB", action="append", help="only gates whose id matches; can be repeated")
     doctor.add_argument("--require", metavar="LIST", help="what must work here, as --gpu-require: cuda:2,rocm")
@@ -90,6 +94,18 @@ def _judge(arguments: argparse.Namespace) -> int:
     with progress(arguments):
         judgement = judge(subject, gates=gates)
     unmet = _unmet(subject, judgement)
+    notes: tuple[str, ...] = ()
+    if arguments.level in {"transfer", "full"}:
+        from pytest_gpucoexist.cli.trying import REPLAYED, after_trials
+
+        tried = after_trials(subject, judgement, arguments.budget)
+        if tried is None:
+            notes = (REPLAYED,)
+        else:
+            subject = tried
+            # Anew: copies leave their marks in the kernel's log and in counters.
+            judgement = judge(subject, gates=gates)
+            unmet = _unmet(subject, judgement)
     if unmet:
         judgement = replace(judgement, fit=False)
     if arguments.json:
@@ -107,7 +123,7 @@ def _judge(arguments: argparse.Namespace) -> int:
             screen(),
             verbose=arguments.verbose,
             place=place_words(subject),
-            notes=unmet,
+            notes=(*notes, *unmet),
         )
         write(text + "\n")
     return _code(judgement)

@@ -54,6 +54,7 @@ def judge(
     unfit = _unfit(verdicts, subject)
     return Judgement(
         level=subject.level,
+        trials=subject.trials,
         fit=_fit(verdicts, unfit),
         verdicts=tuple(_weakened(verdict, subject) for verdict in verdicts),
         unfit=unfit,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pytest_gpucoexist.model.codec import decode, encode
+from pytest_gpucoexist.model.trials import Trials
 
 __all__ = [
     "LEVELS",
@@ -115,6 +116,8 @@ class Judgement:
     unfit: Mapping[str, str] = field(default_factory=dict, hash=False)
     duration_s: float = 0.0
     matrix: tuple[Pair, ...] = ()
+    trials: Trials | None = None
+    """What was tried with the devices, at the levels `transfer` and `full`: every sample."""
 
     def by_gate(self) -> dict[str, VerdictStatus]:
         """Return the worst status of each gate, ignored verdicts left out: what a summary counts."""

@@ -100,6 +100,11 @@ def judgement_text(
         blocks.append("\n".join(lines))
     if not verbose:
         blocks += _quiet_blocks(judgement, screen)
+    if judgement.trials is not None:
+        from pytest_gpucoexist.reports.transfers import matrix_lines
+
+        lines = matrix_lines(judgement, names, screen)
+        blocks += ["\n".join(lines)] if lines else []
     blocks += ["\n".join(screen.say(note) for note in notes)] if notes else []
     blocks.append(_end(judgement, names, screen))
     return "\n\n".join(blocks)

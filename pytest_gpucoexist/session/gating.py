@@ -73,7 +73,13 @@ def judge_session(session: GpuSession, machine: Machine, needed: Collection[str]
         deadline_s=session.options.helper_deadline_s,
         limits=limits,
     )
-    return judge(subject, gates=gates, ignore=ignore, unknown_fails=unknown_fails(config))
+    judgement = judge(subject, gates=gates, ignore=ignore, unknown_fails=unknown_fails(config))
+    if subject.level not in {"transfer", "full"}:
+        return judgement
+    from pytest_gpucoexist.session.trying import after_trials
+
+    again = after_trials(session, subject, judgement)
+    return judgement if again is None else judge(again, gates=gates, ignore=ignore, unknown_fails=unknown_fails(config))
 
 
 def judge_silence(session: GpuSession, machine: Machine) -> bool:

@@ -47,8 +47,8 @@ _SPECS = (
     _Spec(
         "gates",
         "how far the machine is judged before the first GPU test",
-        "quick|off|standard",
-        ("quick", "off", "standard"),
+        "quick|off|standard|transfer|full",
+        ("quick", "off", "standard", "transfer", "full"),
     ),
     _Spec(
         "gate-policy",
@@ -108,6 +108,7 @@ class Options:
         self.observe: bool = values["observe"]
         self.gates: Any = values["gates"]
         self.gate_policy: str = values["gate-policy"]
+        self.gate_budget_s: float = values["gate-budget"]
         self.lease: str = values["lease"]
         self.wait_s: float = values["wait"]
         self.busy: str = values["busy"]
@@ -158,6 +159,7 @@ def add_options(parser: pytest.Parser) -> None:
         "with --gpu-dist: xdist workers for each device that tests can use (default: 1)",
         default=None,
     )
+    parser.addini("gpu_gate_budget", "seconds that the copies of --gpu-gates=full may take (default: 60)")
     parser.addini("gpu_gates_ignore", "gates to ignore, each with its reason: GATE: REASON", "linelist")
     parser.addini("gpu_gate_limits", "numbers of gates, e.g. dev.nofile.base = 1024", "linelist")
     parser.addini(
@@ -183,6 +185,7 @@ def read_options(config: pytest.Config) -> Options:
     values["helper-deadline"] = _deadline(where, raw)
     where, raw = _lookup(config, "rank-deadline")
     values["rank-deadline"] = _deadline(where, raw, DEFAULT_RANK_DEADLINE_S)
+    values["gate-budget"] = _deadline(*_lookup(config, "gate-budget"), 60.0)
     values["wait"] = _wait(*_lookup(config, "wait"))
     values["lease-dir"] = _lookup(config, "lease-dir")[1] or None
     values["default-memory"] = _memory(*_lookup(config, "default-memory"))

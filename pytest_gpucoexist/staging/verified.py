@@ -125,8 +125,9 @@ def _one(
         arrived = _read(taking, given, plan, "destination")
         kept = _read(giving, taken, plan, "source")
         if kept:
-            # What arrived is wrong as well where the source was; else only the way back from it is.
-            hop: Hop | None = "loading" if arrived or passed else "first"
+            # What arrived is wrong as well where the source was; else a red zone of it is, or only the way back from it.
+            is_loaded_so = bool(arrived or passed or _read(giving, taken, plan, "source"))
+            hop: Hop | None = "loading" if is_loaded_so else "first"
             wrong = [_wrong(each, size, hop) for each in kept]
         elif passed:
             wrong = [_wrong(each, size, "first") for each in passed]

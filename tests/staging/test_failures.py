@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.fakes.machine import FakeMachine
-
-ROUNDS = int(os.environ.get("GPUCOEXIST_FAULTS", "24"))
 
 
 def refused(fake_gpus: FakeMachine, key: str, action: str, work: Callable[[], object]) -> GpuCoexistError:
@@ -117,54 +113,3 @@ def test_a_side_that_only_heard_of_it_is_not_blamed(
     assert isinstance(error, VendorEndedError)
     assert not isinstance(error, PeerError)
     assert error.signal == "SIGSEGV"
-
-
-ACTIONS = ["flip 100", "drop", "torn", "zeros", "noise", "shift 24", "hang 1", "lost 719", "kill", "segv"]
-WAYS = ["nvidia.0.copy.d2h", "nvidia.0.copy.h2d", "amd.0.copy.d2h", "amd.0.copy.h2d"]
-SILENT = {"flip", "drop", "torn", "zeros", "noise", "shift"}
-
-
-@pytest.mark.parametrize("seed", range(0, ROUNDS, 8))
-def test_random_faults(devices_of_fakes: Callable[..., Any], fake_gpus: FakeMachine, seed: int) -> None:
-    """Each is an error, or something that is said to be wrong, and never a copy that is taken for good."""
-    ends: list[Any] = []
-    for each in range(seed, min(seed + 8, ROUNDS)):
-        print(f"seed {each}")
-        chance = random.Random(each)
-        if not ends:
-            ends = [*devices_of_fakes("nvidia", 1, 4.0), *devices_of_fakes("amd", 1, 4.0)]
-        source, target = chance.sample(ends, 2)
-        size = chance.choice([5000, 65537, 3 << 20])
-        order = None
-        timer = None
-        if chance.random() < 0.8:
-            action = chance.choice(ACTIONS)
-            order = fake_gpus.order(chance.choice(WAYS), action, at=chance.randrange(1, 5))
-        else:
-            action = "signal"
-            number = chance.choice([signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
-            timer = threading.Timer(chance.random() * 0.05, os.kill, (chance.choice(ends).pid, number))
-            timer.start()
-        error = None
-        wrong: tuple[Any, ...] = ()
-        with Staging(copy_s=0.5) as staging:
-            try:
-                wrong = verified_copy(staging, source, target, (size, size), seed=each).wrong
-            except GpuCoexistError as failure:  # anything else is a defect
-                error = failure
-        if timer is not None:
-            timer.join()
-        if order is not None:
-            if order.struck and action.split()[0] in SILENT:
-                assert wrong or error is not None, action
-            if order.struck and action.split()[0] in {"lost", "kill", "segv"}:
-                assert error is not None, action
-            if not order.struck:
-                assert wrong == ()
-                assert error is None or isinstance(error, VendorDeadlineError)  # a busy machine
-            order.withdraw()
-        if error is not None or timer is not None:
-            for end in ends:
-                end.process.close()
-            ends = []
-            fake_gpus.put({"nvidia.0.lost": None, "amd.0.lost": None})

@@ -45,6 +45,7 @@ def test_nothing_is_wrong(devices: Callable[..., Any], staging: Any) -> None:
 CASES = [
     ("nvidia.0.copy.d2h", "flip 70", "flipped", "first"),
     ("nvidia.0.copy.h2d", "flip 4200", "flipped", "loading"),
+    ("nvidia.0.copy.h2d", "flip 70", "flipped", "loading"),
     ("amd.0.copy.h2d", "flip 70", "flipped", "second"),
     ("amd.0.copy.d2h", "flip 4200", "flipped", "reading"),
     ("nvidia.0.copy.d2h", "drop", "untouched", "first"),

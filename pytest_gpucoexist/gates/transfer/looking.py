@@ -110,7 +110,7 @@ def samples_of(subject: Subject, kind: str, *vendors: str, local: bool = True) -
 
 def untried_of(subject: Subject, kinds: Iterable[str], *vendors: str) -> Iterator[Finding]:
     """Say of which devices these kinds were not tried, and why."""
-    names = set(kinds)
+    names = {"device", *kinds}  # a device that was not touched has none of it
     for each in subject.trials.untried if subject.trials is not None else ():
         if each.kind in names and _is_of(subject, each, vendors):
             gpus = gpus_of(subject, each.source, each.target)
