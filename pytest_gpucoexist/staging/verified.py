@@ -125,7 +125,7 @@ def _one(
         arrived = _read(taking, given, plan, "destination")
         kept = _read(giving, taken, plan, "source")
         if kept:
-            # What arrived is wrong as well where the source was; else a red zone of it is, or only the way back from it.
+            # What arrived is wrong as well where the source was; else a red zone of it, or only the way back is.
             is_loaded_so = bool(arrived or passed or _read(giving, taken, plan, "source"))
             hop: Hop | None = "loading" if is_loaded_so else "first"
             wrong = [_wrong(each, size, hop) for each in kept]
