@@ -32,6 +32,7 @@ __all__ = [
     "open_machine",
     "progress",
     "screen",
+    "seconds",
     "write",
 ]
 
@@ -61,12 +62,12 @@ def add_deadline(parser: argparse.ArgumentParser) -> None:
 def seconds(text: str) -> float:
     """Read a number of seconds for an option. Raises ArgumentTypeError."""
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 3600:
+        number = 0.0
+    if not 0 < number <= 3600:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds between 0 and 3600")
-    return seconds
+    return number
 
 
 def discovered(arguments: argparse.Namespace) -> Machine:

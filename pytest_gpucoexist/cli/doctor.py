@@ -76,6 +76,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _judge(arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
+    from pytest_gpucoexist.gates.catalogue import gates_of_level
     from pytest_gpucoexist.gates.runner import judge
     from pytest_gpucoexist.gates.subject import Subject
     from pytest_gpucoexist.probes import discover
@@ -98,7 +99,9 @@ def _judge(arguments: argparse.Namespace) -> int:
     if arguments.level in {"transfer", "full"}:
         from pytest_gpucoexist.cli.trying import REPLAYED, after_trials
 
-        tried = after_trials(subject, judgement, arguments.budget)
+        # By all gates, whatever --gate leaves: what one of them takes out is not touched.
+        first = judgement if not arguments.gate else judge(subject, gates=gates_of_level("standard"))
+        tried = after_trials(subject, first, arguments.budget)
         if tried is None:
             notes = (REPLAYED,)
         else:
