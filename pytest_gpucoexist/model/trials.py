@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 from pytest_gpucoexist.model.codec import decode, encode
 
-__all__ = ["HOST", "Integrity", "LinkReading", "Sample", "Trials", "Untried", "Wrong"]
+__all__ = ["HOST", "SIMULATED", "Integrity", "LinkReading", "Sample", "Trials", "Untried", "Wrong"]
 
 HOST = "host"
+SIMULATED = "simulated: memory of the host stands for the device"
+"""Note of a sample whose rate says nothing about any link."""
 Route = Literal["host", "local", "peer", "staged", "copied"]
 """From or to host memory; within one device; straight to a peer; through pinned host memory that both runtimes share;
 the same, with a copy by the processor between."""

@@ -9,7 +9,7 @@ from pytest_gpucoexist.errors import DeviceBusyError, GpuCoexistError
 from pytest_gpucoexist.host import local_host
 from pytest_gpucoexist.model.groups import Group
 from pytest_gpucoexist.model.requirement import Requirement
-from pytest_gpucoexist.model.trials import Trials, Untried
+from pytest_gpucoexist.model.trials import SIMULATED, Trials, Untried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,8 +48,8 @@ def try_machine(
     """Try the NVIDIA and AMD devices of a machine, and say of each other one why it was not tried.
 
     `leases` None: nothing is held. `unfit` are devices that gates took out, with words by key: they are not touched,
-    and neither is what a mask hides. `python` are interpreters by vendor, `environ` the caller's environment (default: this
-    process's). A simulated machine's devices are memory of this host. `budget_s` as in `try_devices`.
+    and neither is what a mask hides. `python` are interpreters by vendor, `environ` the caller's environment (default:
+    this process's). A simulated machine's devices are memory of this host. `budget_s` as in `try_devices`.
     """
     untried: list[Untried] = []
     chosen = [gpu for gpu in machine.gpus if _may_be_tried(gpu, machine, unfit, untried)]
@@ -74,7 +74,10 @@ def try_machine(
     finally:
         for lease in held:
             release(lease)
-    return replace(found, untried=(*untried, *found.untried))
+    samples = found.samples
+    if machine.simulated:
+        samples = tuple(replace(each, notes=(*each.notes, SIMULATED)) for each in samples)
+    return replace(found, samples=samples, untried=(*untried, *found.untried))
 
 
 def _may_be_tried(gpu: Gpu, machine: Machine, unfit: Mapping[str, str], untried: list[Untried]) -> bool:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.gates.findings import Finding, skipped, unknown
-from pytest_gpucoexist.model.trials import HOST
+from pytest_gpucoexist.model.trials import HOST, SIMULATED
 from pytest_gpucoexist.model.verdicts import Evidence
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def samples_of(subject: Subject, kind: str, *vendors: str, local: bool = True) -
         if each.kind == kind
         and complete(each)
         and is_large(each)
+        and SIMULATED not in each.notes
         and (not local or each.node_is_local is not False)
         and _is_of(subject, each, vendors)
     ]

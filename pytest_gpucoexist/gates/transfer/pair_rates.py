@@ -19,6 +19,7 @@ from pytest_gpucoexist.gates.transfer.looking import (
     samples_of,
     untried_of,
 )
+from pytest_gpucoexist.model.trials import SIMULATED
 from pytest_gpucoexist.model.verdicts import Evidence
 
 if TYPE_CHECKING:
@@ -124,7 +125,11 @@ def concurrent_all(subject: Subject) -> Iterator[Finding]:
     least = subject.limit("bw.concurrent_all", "percent", 70.0)
     alone = {each.target: rate(each) or 0.0 for each in samples_of(subject, "h2d")}
     trials = subject.trials
-    found = [each for each in trials.samples if each.kind == "together"] if trials is not None else []
+    found = (
+        [each for each in trials.samples if each.kind == "together" and SIMULATED not in each.notes]
+        if trials is not None
+        else []
+    )
     both = [each for each in found if complete(each) and each.target in alone]
     if len(both) < 2:
         untried = list(untried_of(subject, ("together",)))

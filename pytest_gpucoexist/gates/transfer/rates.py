@@ -92,7 +92,7 @@ def asymmetry(subject: Subject) -> Iterator[Finding]:
 @_timed(
     "bw.siblings",
     title="Equal cards on equal links are equally fast",
-    reads="bw.h2d of cards of one model whose links are the same and which pass it",
+    reads="bw.h2d of cards of one model whose links are the same, or not known, and which it does not blame",
     criterion="within 5 % of the fastest; more than 10 % is a failure",
     why="The odd one out has a fault that no absolute limit shows.",
     action="Swap the slots: does the fault go with the card?",
@@ -127,8 +127,8 @@ def _alike(subject: Subject) -> list[list[Sample]]:
     for each in samples_of(subject, "h2d"):
         allowed = each.allowed_bytes_per_s
         for gpu in gpus_of(subject, each.target):
-            if allowed and 100 * (rate(each) or 0.0) / allowed >= least:
-                groups.setdefault((gpu.vendor_id, gpu.device_id, allowed), []).append(each)
+            if not allowed or 100 * (rate(each) or 0.0) / allowed >= least:
+                groups.setdefault((gpu.vendor, gpu.vendor_id, gpu.device_id, allowed), []).append(each)
     return [group for group in groups.values() if len(group) > 1]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpucoexist.gates.catalogue import all_gates
 from pytest_gpucoexist.gates.runner import judge
-from pytest_gpucoexist.model.trials import LinkReading, Untried
+from pytest_gpucoexist.model.trials import SIMULATED, LinkReading, Untried
 from tests.gates.judging import judged, subject_of
 from tests.gates.transfer.tried import AMD, GEN3, GEN4, GEN5, NV0, NV1, said, sample, trials, two_and_one, verified
 
@@ -157,3 +157,14 @@ def test_what_is_missing_is_an_error_and_no_pass() -> None:
     assert said("bw.missing_data", *whole[3:], untried=(lost,))["ERROR"].reason == "open: the device is lost"
     used = Untried(kind="device", source=NV0, target=None, reason="in use by python (7)")
     assert set(said("bw.missing_data", *whole[3:], untried=(used,))) == {"SKIP"}
+
+
+def test_rates_of_simulated_devices_are_not_judged() -> None:
+    memory = sample("h2d", 3.0, notes=(SIMULATED,))
+    assert set(said("bw.h2d", memory)) == {"SKIP"}
+    assert set(said("bw.stability", memory)) == {"SKIP"}
+
+
+def test_siblings_are_compared_where_links_cannot_be_read() -> None:
+    found = said("bw.siblings", sample("h2d", 26.5, links=()), sample("h2d", 20.0, NV1, links=()))
+    assert (found["PASS"].devices, found["FAIL"].devices) == ((NV0,), (NV1,))
