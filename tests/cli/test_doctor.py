@@ -194,3 +194,12 @@ def test_a_container_is_named_below_the_title(tmp_path: Path, capsys: pytest.Cap
     path = machine.write_archive(str(tmp_path / "pod.tar.gz"))
     _, out, _ = run("--machine", path, "--level", "quick", capsys=capsys)
     assert out.splitlines()[1] == "judged from inside a container (docker)"
+
+
+def test_a_replayed_machine_is_judged_at_level_transfer_and_nothing_is_copied(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = run("--machine", "demo", "--level", "transfer", capsys=capsys)
+    assert (code, err) == (0, "")
+    assert "gates of level transfer" in out
+    assert "Nothing was copied: a replayed machine has no devices." in out
