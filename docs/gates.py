@@ -31,9 +31,9 @@ What each gate reads, what must hold, why, and what to do; the same as `gpucoexi
 How to read a verdict, to ignore one, to write one: [Judge a machine](../howto/judge.md). Why they are as they are:
 [Gates](../explanation/gates.md).
 
-*Level*: `quick` reads files and environment; `standard` asks vendor libraries and programs too; the gates of `transfer`
-and `full` judge copies that were tried with the devices, and no command of this version tries them yet. A gate that
-*blocks* takes its devices out of the session; the others only say what they found.
+*Level*: `quick` reads files and environment; `standard` asks vendor libraries and programs too; `transfer` and `full`
+copy data, to see whether it arrives and how fast. A gate that *blocks* takes its devices out of the session; the
+others only say what they found.
 
 *Shown on*: where tests make the gate pass and fail. **r** a recording of a real machine, **t** text or a tree as a
 kernel or driver prints it, **f** a fake driver under the vendor's own client, **v** the virtual workstation, **h** the

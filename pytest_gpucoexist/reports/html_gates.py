@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.reports.html_page import badge, folded, table, text
+from pytest_gpucoexist.reports.transfers import matrix_rows
 from pytest_gpucoexist.reports.verdicts import SHOWN_EVIDENCE, counts_text, is_action_shown, shortened
 from pytest_gpucoexist.reports.words import plural
 
@@ -33,6 +34,10 @@ def judgement_html(judgement: Judgement, machine: Machine) -> Iterator[str]:
     counts = f"level {judgement.level}: {counts_text(judgement)}, {judgement.duration_s:.2f} s"
     yield f"<p>{fit[judgement.fit]} {text(counts)}</p>"
     names = {gpu.key: gpu.id for gpu in machine.gpus}
+    matrix = matrix_rows(judgement, names)
+    if matrix:
+        rows = [[text(cell) for cell in row] for row in matrix[1:]]
+        yield table(matrix[0], rows, label="Copies in GB/s: rows from, columns to", css="gates")
     for status, tone in _TONES.items():
         verdicts = [verdict for verdict in judgement.verdicts if verdict.status == status]
         if verdicts:

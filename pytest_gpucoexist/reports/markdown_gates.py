@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_gpucoexist.reports.markdown_text import code, table, text
+from pytest_gpucoexist.reports.transfers import matrix_rows
 from pytest_gpucoexist.reports.verdicts import counts_text
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ def judgement_markdown(judgement: Judgement, machine: Machine) -> list[str]:
     rows = list(_rows(judgement, machine))
     if rows:
         lines += table(("", "Gate", "Devices", "What is wrong", "What to do"), rows)
+    matrix = matrix_rows(judgement, {gpu.key: gpu.id for gpu in machine.gpus})
+    if matrix:
+        lines += ["", "Copies, GB/s, rows from, columns to:", ""]
+        lines += table(tuple(text(each) for each in matrix[0]), [tuple(map(text, row)) for row in matrix[1:]])
     return lines
 
 

@@ -32,10 +32,10 @@ _WIDTH = 10
 def ends(trials: Trials, names: Mapping[str, str]) -> list[str]:
     """Return the ends of all copies, the host first, then devices in the order of `names` (ids by key)."""
     trial: Integrity | Sample | Untried
-    seen: set[str | None] = set()
-    for trial in (*trials.integrity, *trials.samples, *trials.untried):
-        seen |= {trial.source, trial.target}
-    return [HOST, *(key for key in names if key in seen), *sorted(seen - names.keys() - {HOST, None}, key=str)]
+    seen: set[str] = set()
+    for trial in [*trials.integrity, *trials.samples, *trials.untried]:  # type: ignore[assignment]
+        seen |= {end for end in (trial.source, trial.target) if end is not None}
+    return [HOST, *(key for key in names if key in seen), *sorted(seen - names.keys() - {HOST})]
 
 
 def cells(judgement: Judgement) -> dict[tuple[str, str], tuple[str, VerdictStatus]]:

@@ -10,8 +10,8 @@ from pytest_gpucoexist.model.trials import HOST, Untried
 from pytest_gpucoexist.model.verdicts import Evidence, Judgement, Verdict
 from pytest_gpucoexist.reports.screen import Screen
 from pytest_gpucoexist.reports.transfers import cells, matrix_lines
-from tests.reports.schemas import problems
 from tests.gates.transfer.tried import AMD, NV0, NV1, sample, trials, verified, wrong
+from tests.reports.schemas import problems
 
 NAMES = {NV0: "nvidia0", NV1: "nvidia1", AMD: "amd0"}
 
