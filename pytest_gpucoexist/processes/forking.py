@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Forking"]
 
 _lock = threading.Lock()
-_begun: list[bool] = []
+_begun: list[tuple[bool, ...]] = []
+_SWITCHES = ("_USE_VFORK", "_USE_POSIX_SPAWN")  # the C library's posix_spawn is a vfork, too
 
 
 class Forking:
@@ -63,14 +64,15 @@ def _only_fork() -> dict[str, Any]:
 @contextlib.contextmanager
 def _no_vfork() -> Iterator[None]:
     """Switch vfork off, as the documentation of `subprocess` names it; what starts meanwhile elsewhere is slower."""
-    switch: Any = subprocess
     with _lock:
-        _begun.append(getattr(switch, "_USE_VFORK", True))
-        switch._USE_VFORK = False  # noqa: SLF001 - there is no other name
+        _begun.append(tuple(getattr(subprocess, name, True) for name in _SWITCHES))
+        for name in _SWITCHES:
+            setattr(subprocess, name, False)
     try:
         yield
     finally:
         with _lock:
             last = _begun.pop()  # what was there before the first of those that start now is at the bottom
             if not _begun:
-                switch._USE_VFORK = last  # noqa: SLF001
+                for name, value in zip(_SWITCHES, last, strict=True):
+                    setattr(subprocess, name, value)

@@ -242,7 +242,10 @@ def test_real_torch_for_the_cpu(tmp_path: Path) -> None:
         pytest.skip("needs a Python with torch's CPU build: set GPUCOEXIST_TORCH_PYTHON to it")
     script = textwrap.dedent(
         """
-        import pytest, torch
+        import os, sys
+        import torch
+        sys.path.append(os.environ["PACKAGES"])  # of another Python: behind its own
+        import pytest
         from pytest_gpucoexist.model.machine import Gpu, Machine
         from pytest_gpucoexist.session.pins.torch import built_for, current_torch_device, _enumerate
         from pytest_gpucoexist.session.pins.unsuitable import Unsuitable
@@ -262,7 +265,7 @@ def test_real_torch_for_the_cpu(tmp_path: Path) -> None:
     )
     root = Path(__file__).resolve().parents[2]
     packages = Path(pytest.__file__).resolve().parents[1]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(packages)])}
+    environ = {**os.environ, "PYTHONPATH": str(root), "PACKAGES": str(packages)}
     done = subprocess.run(
         [python, "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
     )

@@ -44,6 +44,10 @@ def test_a_start_that_is_broken_off_by_ctrl_c_ends_the_child_too() -> None:
     assert children() == before
 
 
+def switches() -> list[Any]:
+    return [getattr(subprocess, name, True) for name in ("_USE_VFORK", "_USE_POSIX_SPAWN")]
+
+
 def _stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -51,6 +55,7 @@ def _stop() -> None:
 def test_the_caller_does_not_sleep_in_the_kernel_until_the_child_has_become_another_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    before = switches()
     calls: list[tuple[Any, ...]] = []
     name = "_fork_exec" if hasattr(subprocess, "_fork_exec") else "_posixsubprocess"
     real: Any = getattr(subprocess, name)
@@ -69,17 +74,18 @@ def test_the_caller_does_not_sleep_in_the_kernel_until_the_child_has_become_anot
         assert calls[0][-1] is False
     else:
         assert calls[0][-3] == os.geteuid()  # a child that sets its user is never started by vfork
-    assert subprocess._USE_VFORK  # type: ignore[attr-defined]
+    assert switches() == before
 
 
 def test_several_that_start_at_once_leave_the_switch_as_it_was() -> None:
+    before = switches()
     forkings = [Forking() for _ in range(4)]
     threads = [threading.Thread(target=lambda one=each: one.start(NOTHING).wait(60)) for each in forkings]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    assert subprocess._USE_VFORK  # type: ignore[attr-defined]
+    assert switches() == before
 
 
 def test_nothing_is_ended_that_did_not_start() -> None:
