@@ -1,8 +1,9 @@
-"""The trials that gates of the levels `transfer` and `full` judge: all they can find wrong is found wrong here, too."""
+"""The trials of the levels `transfer` and `full`, and what their gates say: nothing arrived wrong, no gate blocks."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,14 +26,17 @@ TOLERANCE = 1.02  # the clock of the device's events
 
 def test_of_one_device(each_gpu: Gpu, gpu_machine: Machine, numbers: Numbers) -> None:
     trials = _tried([each_gpu], gpu_machine)
-    numbers.add(device=each_gpu.id, **_rows(trials))
-    _all_right(trials, {"roundtrip"})
+    verdicts = _judged(trials, [each_gpu], gpu_machine)
+    numbers.add(device=each_gpu.id, **_rows(trials), verdicts=verdicts)
+    _all_right(trials, verdicts, {"roundtrip"})
 
 
 def test_across_vendors(gpu_pair: tuple[Gpu, Gpu], gpu_machine: Machine, numbers: Numbers) -> None:
     trials = _tried(list(gpu_pair), gpu_machine)
-    numbers.add(devices=[gpu.id for gpu in gpu_pair], **_rows(trials))
-    _all_right(trials, {"roundtrip", "staged"})
+    verdicts = _judged(trials, gpu_pair, gpu_machine)
+    numbers.add(devices=[gpu.id for gpu in gpu_pair], **_rows(trials), verdicts=verdicts)
+    _all_right(trials, verdicts, {"roundtrip", "staged"})
+    assert {"xfer.roundtrip", "xfer.staged.cross"} <= {each["gate"] for each in verdicts if each["status"] == "PASS"}
 
 
 def _tried(gpus: Sequence[Gpu], machine: Machine) -> Trials:
@@ -50,7 +54,29 @@ def _tried(gpus: Sequence[Gpu], machine: Machine) -> Trials:
     )
 
 
-def _all_right(trials: Trials, kinds: set[str]) -> None:
+def _judged(trials: Trials, gpus: Sequence[Gpu], machine: Machine) -> list[dict[str, Any]]:
+    """Let the gates of transfers judge; rates that they warn of are written down, and fail nothing."""
+    from pytest_gpucoexist.gates.catalogue import all_gates
+    from pytest_gpucoexist.gates.runner import judge
+    from pytest_gpucoexist.gates.subject import Subject
+    from pytest_gpucoexist.host import local_host
+
+    subject = Subject(host=local_host(), machine=replace(machine, gpus=tuple(gpus)), level=trials.level, trials=trials)
+    judgement = judge(subject, gates=[each for each in all_gates() if each.level in {"transfer", "full"}])
+    return [
+        {
+            "gate": each.id,
+            "status": each.status,
+            "blocks": each.blocks,
+            "devices": ", ".join(each.devices),
+            "reason": each.reason,
+        }
+        for each in judgement.verdicts
+    ]
+
+
+def _all_right(trials: Trials, verdicts: list[dict[str, Any]], kinds: set[str]) -> None:
+    assert [each for each in verdicts if each["blocks"] or each["status"] == "ERROR"] == []
     assert [wrong.sentence for each in trials.integrity for wrong in each.wrong] == []
     assert kinds <= {each.kind for each in trials.integrity}
     assert [each.reason for each in trials.untried if each.status == "ERROR"] == []
