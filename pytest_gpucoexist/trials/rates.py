@@ -51,11 +51,17 @@ def one_way(bench: Bench, endpoint: Endpoint, kind: Literal["h2d", "d2h"], *, no
         clock="events",
         pinned=not unpinned,
         node=lies,
-        node_is_local=None if lies is None or endpoint.gpu.numa_node is None else lies == endpoint.gpu.numa_node,
+        node_is_local=_is_local(bench, endpoint, lies),
         links=tuple(watch.readings),
         notes=(unpinned,) if unpinned else (),
     )
     bench.samples.append(found)
+
+
+def _is_local(bench: Bench, endpoint: Endpoint, node: int | None) -> bool | None:
+    """Say whether memory lies on a device's node; None where that is not known, or the device is memory of this host."""
+    wanted = endpoint.gpu.numa_node
+    return None if bench.simulated or node is None or wanted is None else node == wanted
 
 
 def between(bench: Bench, source: Endpoint, target: Endpoint, kind: Literal["staged", "serial"]) -> None:
