@@ -8,9 +8,12 @@ pytest.importorskip("jsonschema", reason="needs jsonschema")
 
 from pytest_gpucoexist.model.trials import HOST, Untried
 from pytest_gpucoexist.model.verdicts import Evidence, Judgement, Verdict
+from pytest_gpucoexist.probes import discover
+from pytest_gpucoexist.reports.html_gates import judgement_html
+from pytest_gpucoexist.reports.markdown_gates import judgement_markdown
 from pytest_gpucoexist.reports.screen import Screen
 from pytest_gpucoexist.reports.transfers import cells, matrix_lines
-from tests.gates.transfer.tried import AMD, NV0, NV1, sample, trials, verified, wrong
+from tests.gates.transfer.tried import AMD, NV0, NV1, sample, trials, two_and_one, verified, wrong
 from tests.reports.schemas import problems
 
 NAMES = {NV0: "nvidia0", NV1: "nvidia1", AMD: "amd0"}
@@ -72,3 +75,13 @@ def test_json_has_every_sample() -> None:
     whole = judgement()
     assert Judgement.from_json(whole.to_json()) == whole
     assert problems("judgement", whole.to_json()) == []
+
+
+def test_reports_for_people_show_the_matrix() -> None:
+    machine = discover(two_and_one().host())
+    names = [gpu.id for gpu in machine.gpus if gpu.is_compute]
+    page, markdown = "".join(judgement_html(judgement(), machine)), "\n".join(judgement_markdown(judgement(), machine))
+    for whole in (page, markdown):
+        assert all(name in whole for name in names)
+        assert "3.78 ✗" in whole
+    assert "from" not in "".join(judgement_markdown(Judgement(level="quick", fit=True), machine))
