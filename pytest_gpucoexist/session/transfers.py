@@ -45,13 +45,16 @@ class GpuTransfer:
         """Allocate memory on a device; `gpu` says which, where a process has several. Given back with the test."""
         return self._kept(self._endpoint(where, gpu).allocate(size_bytes))
 
-    def borrow(self, where: Gpu | GpuProcess, function: Callable[..., Any], *args: Any) -> DeviceBuffer:
+    def borrow(
+        self, where: Gpu | GpuProcess, function: Callable[..., Any], *args: Any, gpu: Gpu | None = None
+    ) -> DeviceBuffer:
         """Call a function in the device's process and use the array that it returns, without a copy.
 
         A torch tensor, a CuPy array, whatever has `__cuda_array_interface__` or DLPack; contiguous, on that device.
+        `gpu` says which device, where a process has several.
         """
         __tracebackhide__ = True
-        return self._kept(self._endpoint(where, None).borrow(function, *args))
+        return self._kept(self._endpoint(where, gpu).borrow(function, *args))
 
     def process(self, where: Gpu) -> GpuProcess:
         """Return the process that serves a device here."""

@@ -28,7 +28,9 @@ GATE = "proc.isolation"
 EXTRA = "pip install 'pytest-gpucoexist[transfer]'"
 
 # pytest's own exceptions of outcomes call themselves so (_pytest/outcomes.py sets `__module__`).
-_OUTCOMES: dict[str, Callable[[str], Any]] = {"Skipped": pytest.skip, "XFailed": pytest.xfail, "Failed": pytest.fail}
+_OUTCOMES = {
+    f"{module}.{name}": name for module in ("builtins", "_pytest.outcomes") for name in ("Skipped", "XFailed", "Failed")
+} | {"unittest.case.SkipTest": "Skipped"}
 
 
 class GpuProcess:
@@ -105,10 +107,13 @@ class GpuProcess:
         finally:
             self._owner.report(self)
         if isinstance(failure, VendorCallError):
-            module, _, name = failure.remote_type.rpartition(".")
-            outcome = _OUTCOMES.get(name) if module in {"builtins", "_pytest.outcomes"} else None
-            if outcome is not None:
-                outcome(failure.remote_text)
+            outcome = _OUTCOMES.get(failure.remote_type)
+            if outcome == "Skipped":  # at the test, not at this line
+                raise pytest.skip.Exception(failure.remote_text, _use_item_location=True)
+            if outcome == "XFailed":
+                pytest.xfail(failure.remote_text)
+            if outcome == "Failed":
+                pytest.fail(f"{failure.remote_text}\n\n{failure.remote_traceback}".rstrip())
         failure.__cause__, failure.__context__ = None, None
         raise failure
 
@@ -194,6 +199,13 @@ class GpuProcesses:
         __tracebackhide__ = True
         if not devices:
             raise UserError("gpu_process needs a device: gpu_process(cuda_gpu), gpu_process(*gpus)")
+        from pytest_gpucoexist.model.machine import Gpu
+
+        others = [each for each in devices if not isinstance(each, Gpu)]
+        if others:
+            raise UserError(f"gpu_process takes devices as fixtures give them, such as cuda_gpu, and not {others[0]!r}")
+        if len({each.key for each in devices}) < len(devices):
+            raise UserError(f"a process has each device once, and these are {_names(devices)}")
         vendors = {each.vendor for each in devices}
         if len(vendors) > 1:
             raise UserError(f"a process is of one vendor, and these devices are of {' and '.join(sorted(vendors))}")
@@ -234,13 +246,13 @@ def processes_of(request: pytest.FixtureRequest) -> Iterator[GpuProcesses]:
 def _breaches(process: GpuProcess) -> list[str]:
     """Return in what a process is not what it should be, in words."""
     found = [each.sentence for each in process.opened.breaches()]
-    if process.simulated:
+    if process.simulated or not all(each.pci_address for each in process.devices):
         return found
     from pytest_gpucoexist.staging.endpoint import visible_devices
 
     try:
         visible = visible_devices(process.opened)
-    except (VendorProcessError, GpuCoexistError) as error:
+    except (GpuCoexistError, OSError) as error:
         return [*found, f"what the process of {process.vendor} sees cannot be told: {error}"]
     wanted = {_slot(each.pci_address) for each in process.devices}
     seen = None if visible is None else {_slot(each) for each in visible}
@@ -251,7 +263,7 @@ def _breaches(process: GpuProcess) -> list[str]:
 
 
 def _slot(pci_address: str | None) -> str:
-    return (pci_address or "").rpartition(".")[0]  # HIP prints function 0 for every device
+    return (pci_address or "").lower().rpartition(".")[0]  # HIP prints function 0 for every device
 
 
 def _node(gpu: Gpu, machine: Machine) -> Any:

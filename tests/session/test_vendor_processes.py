@@ -34,6 +34,14 @@ FUNCTIONS = """
         import pytest
         pytest.skip("no torch there")
 
+    def skip_of_unittest():
+        import unittest
+        raise unittest.SkipTest("no case there")
+
+    def fail():
+        import pytest
+        pytest.fail("not like this")
+
     def boom():
         raise ValueError("on purpose")
 
@@ -128,6 +136,12 @@ def test_outcomes_of_the_function_are_those_of_the_test(simulated: Callable[...,
 def test_skip(cuda_gpu, gpu_process):
     gpu_process(cuda_gpu).run(functions.skip)
 
+def test_skip_of_unittest(cuda_gpu, gpu_process):
+    gpu_process(cuda_gpu).run(functions.skip_of_unittest)
+
+def test_fail(cuda_gpu, gpu_process):
+    gpu_process(cuda_gpu).run(functions.fail)
+
 def test_boom(cuda_gpu, gpu_process):
     gpu_process(cuda_gpu).run(functions.boom)
 
@@ -135,13 +149,16 @@ def test_late(cuda_gpu, gpu_process):
     gpu_process(cuda_gpu).run(functions.stop, deadline_s=0.5)
 """
     )
-    result.assert_outcomes(skipped=1, failed=2)
+    result.assert_outcomes(skipped=2, failed=3)
     result.stdout.fnmatch_lines(
         [
+            "*Failed: not like this",
+            "*in fail",
             "*functions.boom raised builtins.ValueError: on purpose",
             "*in boom",
             "*VendorDeadlineError: functions.stop did not return within 0.5 s: process * was killed*",
-            "SKIPPED * no torch there",
+            "SKIPPED * test_it.py:*: no torch there",
+            "SKIPPED * test_it.py:*: no case there",
         ]
     )
     result.stdout.no_fnmatch_line("*processes/process.py*")
@@ -156,6 +173,12 @@ def test_other(cuda_gpu, gpu_process, gpu_machine):
 def test_none(cuda_gpu, gpu_process):
     gpu_process()
 
+def test_name(cuda_gpu, gpu_process):
+    gpu_process("cuda:0")
+
+def test_twice(cuda_gpu, gpu_process):
+    gpu_process(cuda_gpu, cuda_gpu)
+
 @pytest.mark.cross_vendor
 def test_mixed(gpus, gpu_process):
     gpu_process(*gpus)
@@ -165,11 +188,13 @@ def test_later(gpu_process, gpu_leases):
         gpu_process(gpu).run(functions.mask)
 """
     )
-    result.assert_outcomes(passed=1, failed=3)
+    result.assert_outcomes(passed=1, failed=5)
     result.stdout.fnmatch_lines(
         [
             "*test_other does not hold amd0 (*): ask for devices by a fixture or a mark*",
             "*gpu_process needs a device*",
+            "*gpu_process takes devices as fixtures give them, such as cuda_gpu, and not 'cuda:0'",
+            "*a process has each device once, and these are nvidia0 (*), nvidia0 (*)",
             "*a process is of one vendor, and these devices are of amd and nvidia",
         ]
     )
@@ -260,6 +285,24 @@ def test_next(cuda_gpu, gpu_process):
     result.stdout.fnmatch_lines([words.format(**names)])
 
 
+def test_what_is_inherited_of_another_vendor_is_taken_away_and_said(
+    on_fakes: Callable[..., pytest.RunResult], fake_hip: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fake_hip["LD_LIBRARY_PATH"]
+    hip = os.path.join(folder, next(name for name in os.listdir(folder) if name.startswith("libamdhip64.so")))
+    monkeypatch.setenv("LD_PRELOAD", hip)
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
+    result = on_fakes(
+        """
+def test_it(cuda_gpu, gpu_process, request):
+    assert gpu_process(cuda_gpu).run(functions.mask)["HIP_VISIBLE_DEVICES"] == "-1"
+    (said,) = [words for name, words in request.node.user_properties if name == "gpu_process"]
+    assert "LD_PRELOAD" in said and "HIP_VISIBLE_DEVICES" in said
+"""
+    )
+    result.assert_outcomes(passed=1)
+
+
 def test_the_runtime_shows_the_leased_device_alone(on_fakes: Callable[..., pytest.RunResult]) -> None:
     result = on_fakes(
         """
@@ -312,11 +355,24 @@ def test_it(cuda_gpu, gpu_process):
     gpu_process(cuda_gpu)
 
 def test_again(cuda_gpu):
+    assert cuda_gpu.id != "nvidia0"
+
+@pytest.mark.cuda(count=2)
+def test_two(gpus):
+    pass
+
+@pytest.mark.gpu(vendor="amd")
+def test_other(gpu):
     pass
 """
     )
+    result.assert_outcomes(passed=3, errors=2)
     result.stdout.fnmatch_lines(
-        ["proc.isolation FAIL: a process of nvidia cannot be ended: *os_acquire_rwlock*is not used any more*"]
+        [
+            "proc.isolation FAIL: a process of nvidia cannot be ended: *os_acquire_rwlock*is not used any more*",
+            "1 test (unfit): needs 2 NVIDIA GPUs with CUDA; found 0000:41:00.0 (a process of nvidia cannot be ended: *",
+            "*test_it.py::test_two",
+        ]
     )
 
 
