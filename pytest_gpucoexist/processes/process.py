@@ -91,6 +91,11 @@ class VendorProcess:
         """How it ended; None while it runs."""
         return self._watchdog.ending
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it has ended or is being ended, as after a call that was broken off."""
+        return self._watchdog.is_condemned
+
     def run(self, function: Callable[..., Any] | Reference, *args: Any, deadline_s: float = 60.0) -> Any:
         """Call a module-level function there and return its result. Raises as `call` does."""
         return self.call(function, *args, deadline_s=deadline_s).value

@@ -135,6 +135,11 @@ class Watchdog:
             self._condemned = self._condemned or reason
         self._notify()
 
+    @property
+    def is_condemned(self) -> bool:
+        """Whether its end was asked for, or has come: it is of no use any more."""
+        return self._condemned is not None or self.ending is not None
+
     def join(self, timeout_s: float) -> Ending | None:
         """Wait for the end; None when it has not come."""
         if self._thread is not None:

@@ -91,7 +91,7 @@ class GpuParity:
     def _process(self, gpu: Gpu) -> GpuProcess:
         """Return the process of a device: the one before, unless it has ended."""
         process = self._running.get(gpu.key)
-        if process is None or process.opened.process.ending is not None:
+        if process is None or process.opened.process.is_ending:
             process = self._running[gpu.key] = self._processes(gpu)
         return process
 

@@ -183,7 +183,7 @@ class GpuProcesses:
             for process in self.open:
                 stack.callback(self._end, process, wrong)
             for process in self.open:
-                used = bool(process.opened.process.records) and process.opened.process.ending is None
+                used = bool(process.opened.process.records) and not process.opened.process.is_ending
                 wrong += _breaches(process) if used else []
         return wrong
 

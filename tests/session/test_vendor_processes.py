@@ -164,6 +164,43 @@ def test_late(cuda_gpu, gpu_process):
     result.stdout.no_fnmatch_line("*processes/process.py*")
 
 
+BROKEN_OFF = """
+import signal
+
+@pytest.fixture
+def alarm():
+    def ring(*_):
+        raise {raised}("too long")
+    former = signal.signal(signal.SIGALRM, ring)
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.3)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, former)
+
+def test_it(alarm, cuda_gpu, gpu_process):
+    process = gpu_process(cuda_gpu)
+    process.run(functions.mask)
+    alarm()
+    process.run(functions.stop)
+
+def test_next(cuda_gpu):
+    pass
+"""
+
+
+def test_ctrl_c_leaves_no_process(simulated: Callable[..., pytest.RunResult]) -> None:
+    with pytest.raises(KeyboardInterrupt):  # pytester raises it again
+        simulated(BROKEN_OFF.format(raised="KeyboardInterrupt"))
+
+
+def test_a_call_that_is_broken_off_leaves_no_process_and_no_breach(
+    simulated: Callable[..., pytest.RunResult],
+) -> None:
+    result = simulated(BROKEN_OFF.format(raised="pytest.fail.Exception"))
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*too long*"])
+    result.stdout.no_fnmatch_line("*proc.isolation*")
+
+
 def test_devices_that_the_test_does_not_hold(simulated: Callable[..., pytest.RunResult]) -> None:
     result = simulated(
         """
