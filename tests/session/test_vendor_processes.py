@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -193,10 +194,21 @@ def test_ctrl_c_leaves_no_process(simulated: Callable[..., pytest.RunResult]) ->
 
 
 def test_a_call_that_is_broken_off_leaves_no_process_and_no_breach(
-    simulated: Callable[..., pytest.RunResult],
+    simulated: Callable[..., pytest.RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from pytest_gpucoexist.processes.watchdog import Watchdog
+
+    notify, late = Watchdog._notify, []
+
+    def notify_late(self: Watchdog) -> None:  # a process that takes its time to die
+        late.append(threading.Timer(0.5, notify, [self]))
+        late[-1].start()
+
+    monkeypatch.setattr(Watchdog, "_notify", notify_late)
     result = simulated(BROKEN_OFF.format(raised="pytest.fail.Exception"))
     result.assert_outcomes(failed=1, passed=1)
+    for each in late:
+        each.join()
     result.stdout.fnmatch_lines(["*too long*"])
     result.stdout.no_fnmatch_line("*proc.isolation*")
 
