@@ -9,7 +9,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Literal
 
-from pytest_gpucoexist.errors import EngineError, GpuCoexistError, TransferError, VendorProcessError
+from pytest_gpucoexist.errors import EngineError, TransferError, VendorProcessError
 from pytest_gpucoexist.model.trials import Untried
 from pytest_gpucoexist.staging.endpoint import open_endpoint
 from pytest_gpucoexist.staging.service import Staging
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from pytest_gpucoexist.processes.opening import OpenedProcess
     from pytest_gpucoexist.staging.endpoint import Endpoint
 
-__all__ = ["Bench"]
+__all__ = ["FAILURES", "Bench"]
+
+FAILURES = (TransferError, VendorProcessError, OSError)
+"""What a trial may raise; anything else is a defect of this package, or Ctrl-C."""
 
 COPY_S = 5.0  # a piece of at most a few MiB that takes longer hangs
 
@@ -75,16 +78,10 @@ class Bench:
             return False
         try:
             work()
-        except EngineError as error:
-            status: Literal["SKIP", "UNKNOWN", "ERROR"] = "UNKNOWN"
-            if error.kind in {"lost", "deadline", "other", "closed"}:
-                status = "ERROR"
-            self._untried(kind, source, target, error, status)
-        except (TransferError, VendorProcessError) as error:
-            self._untried(kind, source, target, error, "ERROR")
-        else:
-            return True
-        return False
+        except FAILURES as error:
+            self.failed(kind, source, target, error)
+            return False
+        return True
 
     def add(self, found: Integrity) -> None:
         """Note what a verified copy has shown."""
@@ -104,14 +101,10 @@ class Bench:
             process.close()
             raise
 
-    def _untried(
-        self,
-        kind: str,
-        source: str | None,
-        target: str | None,
-        error: GpuCoexistError,
-        status: Literal["SKIP", "UNKNOWN", "ERROR"],
-    ) -> None:
+    def failed(self, kind: str, source: str | None, target: str | None, error: Exception) -> None:
+        """Note a trial that raised, and end the processes of its devices that are of no use any more."""
+        is_answer = isinstance(error, EngineError) and error.kind not in {"lost", "deadline", "other", "closed"}
+        status: Literal["UNKNOWN", "ERROR"] = "UNKNOWN" if is_answer else "ERROR"
         self.untried.append(Untried(kind=kind, source=source, target=target, reason=str(error), status=status))
         for key in (source, target):
             endpoint = self.endpoints.get(key or "")

@@ -68,14 +68,16 @@ class LinkWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End, and look once more."""
+        """End."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(1.0)
 
     def _run(self) -> None:
-        while not self._stop.wait(_PERIOD_S if self.readings else 0.0) and len(self.readings) < _MOST:
-            self._look(time.monotonic() - (self._begun or 0.0))
+        while len(self.readings) < _MOST:
+            self._look(time.monotonic() - (self._begun or 0.0))  # at once: copies may take less than a period
+            if self._stop.wait(_PERIOD_S):
+                return
 
     def _look(self, at: float) -> None:
         found = []

@@ -53,6 +53,15 @@ def test_the_slowest_hop_counts() -> None:
     assert {(each.hop, each.width) for each in watch.readings} == {("0000:02:00.0", 4)}
 
 
+def test_copies_that_are_shorter_than_a_period_are_seen_too() -> None:
+    gpu = Gpu(id="nvidia0", vendor="nvidia", pci_address="0000:03:00.0", upstream=())
+    with LinkWatch(of_links({"0000:03:00.0": ("16.0", 16)}), gpu) as watch:  # type: ignore[arg-type]
+        end = time.monotonic() + 60
+        while len(watch.readings) < 2 and time.monotonic() < end:
+            time.sleep(0.001)
+    assert watch.readings[1].at >= 0
+
+
 def test_the_switch_inside_an_amd_card_is_no_hop() -> None:
     chain = ("0000:00:01.0", "0000:01:00.0", "0000:02:00.0")
     gpu = Gpu(id="amd0", vendor="amd", pci_address="0000:03:00.0", upstream=chain)

@@ -133,3 +133,18 @@ def test_without_a_driver(opener: Callable[..., Any]) -> None:
         ("open", gpu.key, "UNKNOWN") for gpu in NVIDIA
     ]
     assert all("libcuda.so.1" in each.reason for each in trials.untried)
+
+
+def test_one_that_fails_beside_others_is_named(tried: Callable[..., Trials], fake_gpus: FakeMachine) -> None:
+    """Of copies that are made at once; each device has made fewer before."""
+    before = fake_gpus.copied("amd.0.h2d")[0]
+    tried(gpus=[AMD[0], AMD[1]])
+    alone = fake_gpus.copied("amd.0.h2d")[0] - before
+    trials = tried(gpus=[AMD[0]])
+    assert trials.untried == ()
+    order = fake_gpus.order("amd.0.copy.h2d", "lost 719", at=alone // 2)
+    trials = tried(gpus=[AMD[0], AMD[1]])
+    order.withdraw()
+    lost = [each for each in trials.untried if each.status == "ERROR"]
+    assert {each.source for each in lost} == {AMD[0].key}
+    assert {each.target for each in trials.integrity if each.kind == "epoch"} >= {AMD[1].key}
