@@ -17,6 +17,7 @@ ALLOWED = [
     (r"needs GPUCOEXIST_SUITES", "part `suites` runs them, and is red when it runs none"),
     (r"needs GPUCOEXIST_VM=1", "part `vm` runs them, and is red when it runs none"),
     (r"needs GPUCOEXIST_STRESS=1", "part `stress` runs them, and is red when it runs none"),
+    (r"needs GPUCOEXIST_FAULTS", "part `faults` runs them, and is red when it runs none"),
     (r"needs GPUCOEXIST_SLURM=1", "part `slurm` runs them, and is red when it runs none"),
     (r"on Windows|on macOS", "another system's branch"),
     (r"zstd is in the standard library from Python 3\.14 on", "older Pythons say so in a verdict, which is tested"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -186,7 +187,8 @@ class Referee(threading.Thread):
                 for other in [other for other in self._by if other is not each]:
                     self._gone(other)
                 self._note(each, text)
-                each.send(b"ok")
+                with contextlib.suppress(BrokenPipeError):  # killed in this moment: the next round sees it
+                    each.send(b"ok")
 
     def _gone(self, connection: socket.socket) -> bool:
         try:

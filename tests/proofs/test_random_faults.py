@@ -16,6 +16,9 @@ import tests.transfer.needs_numpy  # noqa: F401 - above all that imports NumPy
 if TYPE_CHECKING:
     from tests.proofs.rig import Rig
 
+pytestmark = pytest.mark.skipif(
+    "GPUCOEXIST_FAULTS" not in os.environ, reason="needs GPUCOEXIST_FAULTS, such as 500: it takes minutes"
+)
 ROUNDS = int(os.environ.get("GPUCOEXIST_FAULTS", "25"))
 FIRST = int(os.environ.get("GPUCOEXIST_FIRST_FAULT", "0"))
 EACH = 25

@@ -87,6 +87,7 @@ def test_a_copy_that_hangs(devices_of_fakes: Callable[..., Any], fake_gpus: Fake
     assert again.value.kind == "closed"
 
 
+@pytest.mark.parametrize("devices", ["simulated"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("side", ["sender", "receiver"])
 def test_a_process_that_is_killed_or_stopped(devices: Callable[..., Any], number: int, side: str) -> None:

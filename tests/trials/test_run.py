@@ -11,6 +11,7 @@ pytest.importorskip("execnet", reason="needs execnet")
 
 from pytest_gpucoexist.host import local_host
 from pytest_gpucoexist.model.trials import HOST, Trials
+from pytest_gpucoexist.trials import rates
 from pytest_gpucoexist.trials.run import try_devices
 from tests.staging.conftest import AMD, NVIDIA
 
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from tests.fakes.machine import FakeMachine
 
 GPUS = [*NVIDIA, *AMD]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time small copies: what is looked at here is which are made."""
+    monkeypatch.setattr(rates, "SIZE", 4 << 20)
+    monkeypatch.setattr(rates, "_TRY", 1 << 20)
+    monkeypatch.setattr(rates, "_SLICE", 1 << 20)
+
+
 KINDS = {"roundtrip", "pageable", "epoch", "d2d_local", "staged", "p2p"}
 
 
