@@ -13,6 +13,8 @@ pytest.importorskip("execnet", reason="needs execnet")
 if TYPE_CHECKING:
     from pathlib import Path
 
+LOADED = ("-p", "gpucoexist")  # whether plugins load themselves or not
+
 TEST = """
     import pytest
 
@@ -25,7 +27,7 @@ TEST = """
 def ran(pytester: pytest.Pytester, *arguments: str) -> tuple[pytest.RunResult, dict[str, Any]]:
     pytester.makepyfile(TEST)
     report: Path = pytester.path / "report.json"
-    result = pytester.runpytest_subprocess("--gpu-machine=demo", f"--gpu-report={report}", *arguments)
+    result = pytester.runpytest_subprocess(*LOADED, "--gpu-machine=demo", f"--gpu-report={report}", *arguments)
     return result, json.loads(report.read_text(encoding="utf-8"))
 
 
@@ -51,5 +53,5 @@ def test_a_recording_is_not_tried(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize("value", ["0", "soon", "4000"])
 def test_a_budget_that_is_none_is_refused(pytester: pytest.Pytester, value: str) -> None:
     pytester.makeini(f"[pytest]\ngpu_gate_budget = {value}\n")
-    result = pytester.runpytest_subprocess("--gpu-machine=demo")
+    result = pytester.runpytest_subprocess(*LOADED, "--gpu-machine=demo")
     result.stderr.fnmatch_lines([f"*gpu_gate_budget: '{value}' is not a number of seconds*"])
