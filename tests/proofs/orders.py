@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SILENT", "THOROUGH", "Phase", "Silent", "chunks", "key_and_place", "misnamed"]
 
-THOROUGH = int(os.environ.get("GPUCOEXIST_FAULTS", "0")) >= 500
+THOROUGH = int(os.environ.get("GPUCOEXIST_FAULTS", "0")) >= 200
 """Whether every case runs, or those that others do not stand for."""
 
 Phase = Literal["loading", "first", "second", "reading", "local", "peer"]
